@@ -1,0 +1,1 @@
+"""The node catalog on PyTorch and scikit-learn."""
