@@ -64,6 +64,12 @@ class RecordingContext:
             raise CodefyError(f"{value}: no such file in {family.value}/", code="files.not_found")
         return path
 
+    def input_path(self, value: str) -> Path:
+        path = self.root / value
+        if not path.exists():
+            raise CodefyError(f"{value}: no such file or folder", code="files.not_found")
+        return path
+
     def output_file(self, family: Family, name: str) -> Path:
         path = self.folders.of(family) / name
         path.parent.mkdir(parents=True, exist_ok=True)
