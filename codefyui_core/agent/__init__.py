@@ -1,0 +1,1 @@
+"""The agent: dials the control plane, spools what its runs report, delivers it."""

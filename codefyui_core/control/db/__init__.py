@@ -1,0 +1,1 @@
+"""The control plane's database: the only room that imports SQLAlchemy."""

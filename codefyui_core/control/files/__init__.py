@@ -1,0 +1,1 @@
+"""Files of the data folder: uploads, graph files, what a run uses."""

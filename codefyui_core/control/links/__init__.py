@@ -1,0 +1,1 @@
+"""The agents: enrollment, admission, one session a worker."""

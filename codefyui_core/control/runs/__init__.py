@@ -1,0 +1,1 @@
+"""Runs at the control plane: submitting, placing, folding what is reported, ending."""

@@ -1,0 +1,1 @@
+"""Inside the run process: executes a plan; cache, capture, progress."""

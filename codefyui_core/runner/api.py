@@ -1,0 +1,136 @@
+"""What both planes see of the processes of runs: start one, read it, stop it, learn how it ended."""
+
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from codefyui_core.plugin.values import JsonObject, Model
+
+
+class FolderSpec(Model):
+    """Where a run finds and leaves files; absolute paths as text, so that it can travel."""
+
+    base: str
+    """The base folder: relative paths in node parameters are below it; the run works in it."""
+    data: str
+    """The data folder."""
+    moved: dict[str, str] = {}
+    """Families that lie elsewhere: family -> folder."""
+    samples: str = ""
+    """The bundled samples, read where ``data/samples/...`` is named."""
+    downloads: str = ""
+    """This machine's cache for data sets that nodes download."""
+    extra: tuple[str, ...] = ()
+    """Further folders that plain paths may be read from (``CODEFYUI_EXTRA_DATA_DIRS``, examples)."""
+
+
+class Go(Model):
+    """All that a run process learns about its run; sent in memory, never written to a file."""
+
+    run_id: str
+    attempt: int
+    document: JsonObject
+    """SECRET values filled in, installed presets embedded."""
+    options: JsonObject
+    device: str
+    """What nodes compute on: cpu, cuda:0 (after narrowing), mps."""
+    devices: tuple[str, ...] = ()
+    """The devices that the run was given, by their names on the machine."""
+    folders: FolderSpec
+    records: bool = True
+    """False in the offline runner: nobody keeps artifacts."""
+    plugins_block: tuple[str, ...] = ()
+    plugins_only: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launch:
+    """What is needed before the process of a run can exist."""
+
+    run_id: str
+    attempt: int
+    work_dir: Path
+    """The process starts in it (the base folder); must exist."""
+    env: Mapping[str, str] = field(default_factory=dict)
+    """Added to the supervisor's environment, such as ``CUDA_VISIBLE_DEVICES``."""
+    cores: int | None = None
+    """Threads that torch and BLAS may use; None: all that the machine has."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ending:
+    """How the process tree of a run ended, told once every process of it is gone."""
+
+    exit_code: int | None
+    signal: int | None
+    out_of_memory: bool
+    peak_memory_bytes: int | None
+    stderr_tail: tuple[str, ...]
+    """At most 40 lines, 8 KiB."""
+    stopped_in_time: bool
+    """False when it was killed because a stop's grace was over."""
+
+
+class RunProcess(Protocol):
+    """One run's process, from the fork to its end. Used from one task, except ``stop`` and ``kill``."""
+
+    @property
+    def pid(self) -> int:
+        """Of the process that executes user code."""
+        ...
+
+    async def ready(self) -> None:
+        """The process waits for ``go``.
+
+        Raises: CodefyError ``run.process_lost`` when it ended before (an honest start may be tried again).
+        """
+        ...
+
+    async def go(self, go: Go) -> None:
+        """Let user code run. Once."""
+        ...
+
+    def lines(self) -> AsyncIterator[bytes]:
+        """What the run says, a JSON object each without its line end:
+        ``{"kind": "event"|"environment"|"outcome", "type": ..., "payload": {...}, "ts": ms}``.
+
+        ``event``: a public event. ``environment``: execution facts. ``outcome``: payload
+        ``{"outcome": succeeded|failed|stopped, "error": text|null, "cause": code|null}``; at most one, last.
+        Text on stdout and stderr arrives as ``event`` of type ``log``. Each line is valid UTF-8 JSON of at
+        most 512 KiB. Ends when the tree is gone and the pipes are read, 2 s after the end at most. Not reading
+        holds the run at its pipe: nothing is dropped.
+        """
+        ...
+
+    async def stop(self, grace_s: float) -> None:
+        """Ask it to stop now; kill the whole tree when it is still there after ``grace_s``. Idempotent;
+        the shortest grace wins. Returns once asked."""
+        ...
+
+    async def kill(self) -> None:
+        """End the whole tree at once."""
+        ...
+
+    async def ended(self) -> Ending:
+        """Waits for the end of the whole tree. Any number of callers."""
+        ...
+
+
+class RunStarter(Protocol):
+    """Makes run processes: the supervisor, or a double in tests."""
+
+    async def warm(self) -> None:
+        """Begin to prepare, so that the next launch is fast. Returns at once."""
+        ...
+
+    async def launch(self, launch: Launch) -> RunProcess:
+        """A process of its own, waiting for ``go``.
+
+        Raises: CodefyError ``run.process_lost`` when none could be made.
+        """
+        ...
+
+    async def aclose(self) -> None:
+        """End everything that was started and is still there."""
+        ...

@@ -1,0 +1,1 @@
+"""The messages between agent and control plane: their models, codec and versions. Pure."""
