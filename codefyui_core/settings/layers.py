@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from io import StringIO
 from pathlib import Path
 from typing import Self
 
@@ -38,8 +39,6 @@ def read_env_file(path: Path) -> dict[str, str]:
 
 
 def _parse(text: str) -> Mapping[str, str | None]:
-    from io import StringIO
-
     return dotenv_values(stream=StringIO(text), interpolate=False)
 
 

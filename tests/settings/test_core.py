@@ -93,9 +93,6 @@ class Sample(PluginSettings):
 class Pin(PluginSettings):
     pin: SecretStr
 
-    @property
-    def unused(self) -> None: ...
-
 
 def test_a_plugins_class_is_filled_from_the_same_layers() -> None:
     settings = read_settings(Sample, layers(sample_secret="s3cret", sample_count=""))
