@@ -38,7 +38,8 @@ class Clock(Protocol):
 
 class Tasks(Protocol):
     """Background tasks that the plane owns: cancelled and awaited after ``aclose``; an exception is logged
-    as the plugin's, and ends nothing else."""
+    as the plugin's, and ends nothing else.
+    """
 
     def start(self, work: Coroutine[Any, Any, None], *, name: str) -> asyncio.Task[None]: ...
 
@@ -59,7 +60,7 @@ class Host(Protocol):
     def tasks(self) -> Tasks: ...
     @property
     def user_data(self) -> Path:
-        """This install's user-data folder, for files that a person may look for."""
+        """The user-data folder of this install, for files that a person may look for."""
         ...
 
     def settings(self, cls: type[S]) -> S:
@@ -126,7 +127,8 @@ class ControlLinkHost(ControlHost, Protocol):
 
     async def token(self, link: LinkId, *, valid_for_s: float = 600) -> str:
         """A fresh enrollment token for one use: it enrols the link's worker, or re-keys it once enrolled,
-        and no other."""
+        and no other.
+        """
         ...
 
     async def save(self, link: LinkId, memo: LinkMemo) -> None:
@@ -219,10 +221,12 @@ class AgentStoreHost(AgentHost, Protocol):
 
     def workspace(self, attempt: AttemptView) -> Workspace:
         """A private data folder for this run alone (made on first call). The core puts the inputs there,
-        finds what the run wrote, and removes it by the agent's retention."""
+        finds what the run wrote, and removes it by the agent's retention.
+        """
         ...
 
     async def tell(self, attempt: AttemptView, message: JsonObject) -> None:
         """Send a message to ``StorageControl.told``. Returns once it is on the agent's disk; delivered at
-        least once, in order, ahead of any later receipt."""
+        least once, in order, ahead of any later receipt.
+        """
         ...

@@ -1,0 +1,1 @@
+"""People's own node files: a watched folder, one file a node."""

@@ -1,0 +1,1 @@
+"""The direct connector: the agent dials the control plane's own address."""

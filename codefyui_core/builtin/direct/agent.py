@@ -1,0 +1,98 @@
+"""Agent half of the direct connector."""
+
+import socket
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+
+import aiohttp
+
+from codefyui_core.plugin import (
+    Claim,
+    ConnectorAgent,
+    Dial,
+    LinkProblem,
+    Moment,
+    Purpose,
+    Target,
+    Trust,
+    TrustKind,
+    UsageProblem,
+)
+
+from .address import Address, parse
+from .resolver import RememberingResolver
+
+
+class DirectAgent(ConnectorAgent):
+    """Dials by aiohttp's own connector. Certificates are checked by the machine's authorities."""
+
+    def __init__(self) -> None:
+        self._place = "the control plane"
+
+    def claims(self, target: Target) -> Claim:
+        return Claim.NO if parse(target.url) is None else Claim.FALLBACK
+
+    def dial(self, target: Target) -> AbstractAsyncContextManager[Dial]:
+        address = parse(target.url)
+        if address is None:
+            raise UsageProblem(f"{target.url}: only http:// and https:// addresses can be dialled directly")
+        self._place = address.place
+        return _dial(address)
+
+    async def diagnose(self, error: BaseException, moment: Moment) -> LinkProblem:
+        problem = _diagnose(error, self._place)
+        starting = moment.purpose is Purpose.ENROLL and not moment.accepted_before
+        if problem.code == "link.untrusted" and starting:
+            problem.exit_code = 1
+        return problem
+
+
+@asynccontextmanager
+async def _dial(address: Address) -> AsyncIterator[Dial]:
+    resolver = RememberingResolver()
+    # No limit: the session's socket and every transfer go through it, and each has bounds of its own.
+    connector = aiohttp.TCPConnector(limit=0, resolver=resolver)
+
+    def trust() -> Trust:
+        if address.encrypted:
+            return Trust(kind=TrustKind.CA)
+        local = address.is_loopback or resolver.only_loopback(address.host)
+        return Trust(kind=TrustKind.LOCAL if local else TrustKind.CLEAR)
+
+    try:
+        yield Dial(base_url=address.base_url, connector=connector, trust=trust)
+    finally:
+        await connector.close()
+
+
+def _diagnose(error: BaseException, place: str) -> LinkProblem:
+    causes = tuple(_causes(error))
+    for cause in causes:
+        if isinstance(cause, ssl.SSLCertVerificationError):
+            return LinkProblem(
+                f"{place}: its certificate is not accepted ({cause.verify_message or cause}); "
+                f"install the authority that signed it, or pin it with codefyui-connect-tls",
+                code="link.untrusted",
+            )
+        if isinstance(cause, ssl.SSLError):
+            return LinkProblem(
+                f"{place}: no TLS connection ({cause.reason or cause}); is it an http:// address?"
+            )
+        if isinstance(cause, socket.gaierror):
+            return LinkProblem(f"{place}: the name can't be resolved ({cause.strerror or cause})")
+        if isinstance(cause, ConnectionRefusedError):
+            return LinkProblem(f"{place}: connection refused; is the control plane running and reachable?")
+        if isinstance(cause, TimeoutError):
+            return LinkProblem(f"{place}: no answer in time; is a firewall in the way?")
+    return LinkProblem(f"{place}: {str(error) or type(error).__name__}")
+
+
+def _causes(error: BaseException) -> list[BaseException]:
+    """The error and what is below it: aiohttp wraps what the system said, some of it without its attributes."""
+    found: list[BaseException] = []
+    current: BaseException | None = error
+    while current is not None and current not in found:
+        found.append(current)
+        current = getattr(current, "os_error", None) or current.__cause__ or current.__context__
+    return [one for one in found if type(one).__module__.partition(".")[0] != "aiohttp"]

@@ -1,0 +1,1 @@
+"""The node types that every install has. Nothing here imports torch or any other vendor library at the top."""

@@ -1,0 +1,36 @@
+"""Asks one plugin's hooks. Each plugin has a manager of its own, so an answer is known to be its own and a
+plugin that is half registered touches no other.
+"""
+
+from types import ModuleType
+from typing import Any
+
+import pluggy
+
+from ..plugin import hookspecs
+from ..plugin.markers import PROJECT
+from .answers import WrongAnswer
+
+
+class Hooks:
+    """The hook implementations of one plugin.
+
+    Raises: pluggy.PluginValidationError for a hook that doesn't exist, or one with other arguments.
+    """
+
+    def __init__(self, plugin: ModuleType | object) -> None:
+        self._manager = pluggy.PluginManager(PROJECT)
+        self._manager.add_hookspecs(hookspecs)
+        self._manager.register(plugin)
+        self._manager.check_pending()
+        callers = self._manager.get_hookcallers(plugin) or []
+        for caller in callers:
+            if any(impl.hookwrapper or impl.wrapper for impl in caller.get_hookimpls()):
+                raise WrongAnswer(f"{caller.name} is a hook wrapper; plain implementations alone are asked")
+        self.names = tuple(sorted(caller.name for caller in callers))
+
+    def ask(self, hook: str, **arguments: Any) -> Any:
+        """The implementation's own answer, None included, which pluggy would drop."""
+        caller = getattr(self._manager.hook, hook)
+        (impl,) = caller.get_hookimpls()
+        return impl.function(*(arguments[name] for name in impl.argnames))
