@@ -1,0 +1,1 @@
+"""Convolutions, pooling, and what goes between them."""

@@ -1,0 +1,1 @@
+"""Operations on lists that flow through a graph."""

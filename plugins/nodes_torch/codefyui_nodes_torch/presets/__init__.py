@@ -1,0 +1,1 @@
+"""The presets that come with the catalog, as JSON documents."""

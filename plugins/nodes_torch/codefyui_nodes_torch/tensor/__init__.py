@@ -1,0 +1,1 @@
+"""Tensor operations: arithmetic, reductions, shapes, and tensors made from nothing."""

@@ -1,0 +1,1 @@
+"""Layers, shapes and drawings that belong to no other family."""
