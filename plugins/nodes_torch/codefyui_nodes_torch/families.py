@@ -13,6 +13,7 @@ FAMILIES: tuple[str, ...] = (
     "cnn.dropout",
     "cnn.kernel",
     "cnn.pooling",
+    "flow.reduce",
     "normalization.layers",
     "tensor.arithmetic",
     "tensor.create",

@@ -48,6 +48,6 @@ class Dropout(TorchNode):
         if p == 0:
             return {"tensor": tensor}
         if p == 1:
-            return {"tensor": tensor * 0}
+            return {"tensor": tensor.masked_fill(torch.ones_like(tensor, dtype=torch.bool), 0)}
         kept = torch.empty_like(tensor).bernoulli_(1 - p, generator=context.generator("mask"))
         return {"tensor": tensor * (kept / (1 - p))}
