@@ -1,0 +1,1 @@
+"""Data sets, tables, and what prepares them."""

@@ -1,0 +1,1 @@
+"""Models, losses, optimizers and the loop that trains."""
