@@ -90,7 +90,8 @@ class RunDesk(Protocol):
 
     async def welcomed(self, worker_id: str) -> None:
         """The welcome is sent and the link is in the directory: send again what was assigned and not
-        listed, look at the queue."""
+        listed, look at the queue.
+        """
         ...
 
     async def link_down(self, worker_id: str, why: str) -> None:
@@ -99,7 +100,8 @@ class RunDesk(Protocol):
 
     async def items(self, worker_id: str, batch: Items) -> AckEntry | Rewind | None:
         """T3. None: the database can't take it now; the batch is dropped unacknowledged and a rewind will
-        follow. Raises CodefyError ``run.attempt_unknown`` for a lease that doesn't fit."""
+        follow. Raises CodefyError ``run.attempt_unknown`` for a lease that doesn't fit.
+        """
         ...
 
     async def refused(self, worker_id: str, refuse: Refuse) -> None: ...

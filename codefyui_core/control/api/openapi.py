@@ -1,0 +1,156 @@
+"""OpenAPI 3.1 out of the route table: one operation a route, every error code under its status."""
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from pydantic import BaseModel
+from pydantic.json_schema import models_json_schema
+
+from codefyui_core.errors import status_of
+from codefyui_core.plugin.http import Auth, Route
+
+from .routing import TOKEN_HEADER, OwnedRoute
+
+REF = "#/components/schemas/{model}"
+_PARAMETER = re.compile(r"\{(\w+)(?::[^{}]*(?:\{[^{}]*\}[^{}]*)*)?\}")
+
+ALWAYS = ("host.not_allowed", "internal", "not_found", "server.busy")
+"""What any route may answer."""
+BY_AUTH = {
+    Auth.SESSION: ("auth.token",),
+    Auth.KEY: ("auth.token",),
+    Auth.KEY_OR_SESSION: ("auth.token",),
+    Auth.WORKER: ("auth.worker_unknown", "auth.worker_revoked"),
+    Auth.RUN_WORKER: ("auth.worker_unknown", "auth.worker_revoked", "run.not_yours", "run.attempt_over"),
+    Auth.ENROLLMENT: (),
+    Auth.OPEN: (),
+}
+SECURITY = {
+    Auth.SESSION: [{"session": []}],
+    Auth.KEY: [{"key": []}],
+    Auth.KEY_OR_SESSION: [{"key": []}, {"session": []}],
+    Auth.WORKER: [{"worker": []}],
+    Auth.RUN_WORKER: [{"worker": []}],
+}
+
+
+def describe(routes: Sequence[OwnedRoute], *, version: str) -> dict[str, Any]:
+    """The whole document."""
+    models = {model for owned in routes for model in _models(owned.route)}
+    inputs = [(model, "validation") for model in sorted(models, key=lambda model: model.__name__)]
+    _, definitions = models_json_schema(inputs, ref_template=REF)  # type: ignore[arg-type]
+    paths: dict[str, dict[str, Any]] = defaultdict(dict)
+    for owned in routes:
+        paths[_path(owned.route.path)][owned.route.method.lower()] = _operation(owned)
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "CodefyUI",
+            "version": version,
+            "description": "Graphs, runs, workers and files of one control plane.",
+            "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
+        },
+        "paths": dict(paths),
+        "components": {
+            "schemas": {**definitions.get("$defs", {}), "Error": ERROR_SCHEMA},
+            "securitySchemes": {
+                "session": {"type": "apiKey", "in": "header", "name": TOKEN_HEADER},
+                "worker": {"type": "http", "scheme": "bearer"},
+                "key": {"type": "http", "scheme": "bearer"},
+            },
+        },
+    }
+
+
+def _models(route: Route) -> Iterable[type[BaseModel]]:
+    return (model for model in (route.request, route.response) if model is not None)
+
+
+def _path(path: str) -> str:
+    return _PARAMETER.sub(lambda match: "{" + match[1] + "}", path)
+
+
+def _operation(owned: OwnedRoute) -> dict[str, Any]:
+    route = owned.route
+    operation: dict[str, Any] = {
+        "summary": route.summary,
+        "operationId": f"{route.method.lower()}{re.sub(r'[^a-z0-9]+', '_', _path(route.path).lower())}",
+        "tags": [route.path.split("/")[2] if route.path.startswith("/api/") else "page"],
+        "parameters": [*_path_parameters(route), *_query_parameters(route)],
+        "responses": {str(route.status): _success(route), **_failures(route)},
+        "x-owner": owned.owner,
+    }
+    if route.auth in SECURITY:
+        operation["security"] = SECURITY[route.auth]
+    if route.request is not None or route.accepts != "application/json":
+        operation["requestBody"] = {"required": True, "content": {route.accepts: {"schema": _request(route)}}}
+    return operation
+
+
+def _path_parameters(route: Route) -> list[dict[str, Any]]:
+    return [
+        {"name": match[1], "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
+        for match in _PARAMETER.finditer(route.path)
+    ]
+
+
+def _query_parameters(route: Route) -> list[dict[str, Any]]:
+    if route.query is None:
+        return []
+    schema = route.query.model_json_schema()
+    return [
+        {"name": name, "in": "query", "required": name in schema.get("required", ()), "schema": field}
+        for name, field in schema.get("properties", {}).items()
+    ]
+
+
+def _request(route: Route) -> dict[str, Any]:
+    if route.request is not None:
+        return {"$ref": REF.format(model=route.request.__name__)}
+    return {
+        "type": "object",
+        "required": ["file"],
+        "properties": {"file": {"type": "string", "format": "binary"}},
+    }
+
+
+def _success(route: Route) -> dict[str, Any]:
+    if route.response is not None:
+        schema: dict[str, Any] = {"$ref": REF.format(model=route.response.__name__)}
+    else:
+        schema = {} if route.answers == "application/json" else {"type": "string"}
+    return {"description": "Done.", "content": {route.answers: {"schema": schema}}}
+
+
+def _failures(route: Route) -> dict[str, Any]:
+    codes = [*ALWAYS, *BY_AUTH[route.auth], *route.errors]
+    if route.request is not None:
+        codes += ["request.not_json", "request.schema", "request.too_large"]
+    if route.query is not None:
+        codes.append("request.invalid")
+    by_status: dict[int, list[str]] = defaultdict(list)
+    for code in dict.fromkeys(codes):
+        by_status[status_of(code)].append(code)
+    return {
+        str(status): {
+            "description": ", ".join(found),
+            "content": {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}},
+        }
+        for status, found in sorted(by_status.items())
+    }
+
+
+ERROR_SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "required": ["detail", "code", "request_id"],
+    "properties": {
+        "detail": {"type": "string"},
+        "code": {"type": "string"},
+        "hint": {"type": "string"},
+        "request_id": {"type": "string"},
+        "issues": {"type": "array", "items": {"type": "object"}},
+        "problems": {"type": "array", "items": {"type": "object"}},
+    },
+}

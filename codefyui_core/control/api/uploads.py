@@ -1,0 +1,158 @@
+"""Uploads of the three families: list, upload, download, delete."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING
+
+from aiohttp import BodyPartReader, web
+from pydantic import BaseModel
+
+from codefyui_core.control.files.uploads import Uploads
+from codefyui_core.errors import CodefyError
+from codefyui_core.files import Family
+from codefyui_core.plugin.http import Auth, Caller, Handler, Route
+
+from .bodies import query_of
+from .errors import json_response
+from .sending import send_file
+
+if TYPE_CHECKING:
+    from codefyui_core.control.plane import ControlPlane
+
+FAMILIES = (Family.FILES, Family.IMAGES, Family.MODELS)
+ENVELOPE_BYTES = 64 * 1024
+MAX_PARTS = 100
+
+
+class UploadQuery(BaseModel):
+    """What to do with a name that is taken by other content."""
+
+    overwrite: bool = False
+
+
+class Stored(BaseModel):
+    """One file that was taken in."""
+
+    name: str
+    size_bytes: int
+    sha256: str
+    replaced: bool
+
+
+class Removed(BaseModel):
+    """One file that is gone."""
+
+    name: str
+    deleted: bool
+
+
+def routes(plane: "ControlPlane") -> list[Route]:
+    limit = plane.settings.max_upload_size
+    folders = plane.install.folders()
+    found: list[Route] = []
+    for family in FAMILIES:
+        store = Uploads(family=family, folder=folders.of(family), limit_bytes=limit)
+        found += _family_routes(store, limit)
+    return found
+
+
+def _family_routes(store: Uploads, limit: int) -> list[Route]:
+    base = f"/api/{store.family.value}"
+
+    async def listing(request: web.Request, caller: Caller) -> web.StreamResponse:
+        return json_response(await asyncio.to_thread(store.list))
+
+    async def download(request: web.Request, caller: Caller) -> web.StreamResponse:
+        name = request.match_info["name"]
+        path = await asyncio.to_thread(store.find, name)
+        return await send_file(request, path, name.rpartition("/")[2])
+
+    async def delete(request: web.Request, caller: Caller) -> web.StreamResponse:
+        name = request.match_info["name"]
+        await asyncio.to_thread(store.delete, name)
+        return json_response({"name": name, "deleted": True})
+
+    missing = ("upload.not_found", "files.bad_name")
+    return [
+        Route(
+            method="GET",
+            path=f"{base}/list",
+            handler=listing,
+            auth=Auth.OPEN,
+            summary=f"Uploaded {store.family.value}",
+        ),
+        Route(
+            method="POST",
+            path=f"{base}/upload",
+            handler=_upload(store),
+            auth=Auth.SESSION,
+            query=UploadQuery,
+            response=Stored,
+            accepts="multipart/form-data",
+            body_limit_bytes=limit + ENVELOPE_BYTES,
+            errors=(
+                "upload.bad_name",
+                "upload.bad_type",
+                "upload.exists",
+                "request.invalid",
+                "request.too_large",
+                "storage.full",
+            ),
+            summary=f"Upload into {store.family.value}",
+        ),
+        Route(
+            method="GET",
+            path=f"{base}/download/{{name:.+}}",
+            handler=download,
+            auth=Auth.OPEN,
+            on_links=True,
+            errors=missing,
+            answers="application/octet-stream",
+            summary=f"An uploaded file of {store.family.value}",
+        ),
+        Route(
+            method="DELETE",
+            path=f"{base}/{{name:.+}}",
+            handler=delete,
+            auth=Auth.SESSION,
+            response=Removed,
+            errors=missing,
+            summary=f"Delete an uploaded file of {store.family.value}",
+        ),
+    ]
+
+
+def _upload(store: Uploads) -> Handler:
+    async def upload(request: web.Request, caller: Caller) -> web.StreamResponse:
+        overwrite = query_of(request, UploadQuery).overwrite
+        if not request.content_type.startswith("multipart/"):
+            raise CodefyError(
+                "Send the file as multipart/form-data, in the field file.", code="request.invalid"
+            )
+        stored = []
+        async for part in _files(request):
+            stored.append(await store.store(part.filename, _chunks(part), overwrite=overwrite))
+        if not stored:
+            raise CodefyError("There is no field named file in the form.", code="request.invalid")
+        return json_response(stored[0] if len(stored) == 1 else {**stored[0], "files": stored})
+
+    return upload
+
+
+async def _files(request: web.Request) -> AsyncIterator[BodyPartReader]:
+    try:
+        reader = await request.multipart()
+        for _ in range(MAX_PARTS):
+            part = await reader.next()
+            if part is None:
+                return
+            if isinstance(part, BodyPartReader) and part.name == "file":
+                yield part
+    except (ValueError, AssertionError, RuntimeError, LookupError) as error:
+        raise CodefyError(f"The form can't be read: {error}", code="request.invalid") from None
+    raise CodefyError(f"The form has more than {MAX_PARTS} parts.", code="request.invalid")
+
+
+async def _chunks(part: BodyPartReader) -> AsyncIterator[bytes]:
+    while chunk := await part.read_chunk(256 * 1024):
+        yield chunk

@@ -1,0 +1,194 @@
+"""The control plane as one value: its parts, and the order in which they start and stop."""
+
+import asyncio
+import logging
+import os
+import secrets
+from collections.abc import Sequence
+from contextlib import suppress
+
+from codefyui_core._version import __version__
+from codefyui_core.control.api.guard import HostGuard
+from codefyui_core.control.api.metrics import HttpMetrics
+from codefyui_core.control.catalog import CatalogKeeper
+from codefyui_core.control.db.database import Database
+from codefyui_core.control.halves import ControlHalves
+from codefyui_core.control.links.service import WorkerService
+from codefyui_core.control.runs.service import RunService
+from codefyui_core.errors import CodefyError
+from codefyui_core.files import write_private
+from codefyui_core.loading import Registry
+from codefyui_core.plugin.hosts import Clock
+from codefyui_core.plugin.settings import PluginSettings
+from codefyui_core.runner.api import RunStarter
+from codefyui_core.runner.definitions import Catalog
+from codefyui_core.runner.supervisor import Supervisor
+from codefyui_core.settings import ControlSettings, Install, Layers, read_settings
+
+STOP_GRACE_S = 20.0
+"""For the runs of this server and of workers, at a graceful stop."""
+
+
+class ControlPlane:
+    """Made by ``open``; nothing here is global, so that several can live in one test."""
+
+    def __init__(
+        self,
+        *,
+        install: Install,
+        settings: ControlSettings,
+        registry: Registry,
+        db: Database,
+        clock: Clock,
+        log: logging.Logger,
+        starter: RunStarter | None = None,
+    ) -> None:
+        self.install = install
+        self.settings = settings
+        self.layers: Layers = install.layers
+        self.registry = registry
+        self.db = db
+        self.clock = clock
+        self.log = log
+        self.version = __version__
+        self.boot_id = secrets.token_hex(16)
+        self.token = secrets.token_urlsafe(32)
+        self.status = "starting"
+        self.stop_asked = asyncio.Event()
+        self.keep_runs = False
+        self.http_metrics = HttpMetrics()
+        self.guard = HostGuard(settings.host, settings.port, settings.extra_allowed_hosts)
+        self.catalog = CatalogKeeper(
+            registry=registry,
+            cache=install.user_data / "definitions.json",
+            log=log.getChild("catalog"),
+            block=settings.plugins_block,
+            only=settings.plugins_only,
+        )
+        preload = [name for catalog in registry.catalogs for name in catalog.preload]
+        self.supervisor: RunStarter = starter or Supervisor(
+            preload=preload, zygote=settings.run_zygote, log=log.getChild("runner")
+        )
+        self.halves = ControlHalves(plane=self)
+        self.workers = WorkerService(
+            db=db,
+            registry=registry,
+            catalog=lambda: self.catalog.current,
+            settings=settings,
+            install=install,
+            clock=clock,
+            log=log.getChild("links"),
+            version=self.version,
+        )
+        self.runs = RunService(
+            db=db,
+            catalog=lambda: self.catalog.current,
+            workers=self.workers,
+            starter=self.supervisor,
+            registry=registry,
+            install=install,
+            settings=settings,
+            clock=clock,
+            log=log.getChild("runs"),
+            stores=self.halves.stores,
+        )
+        self.workers.desk = self.runs
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    # ------------------------------------------------------------ start
+
+    async def start(self) -> None:
+        """All that must be true before a socket is opened: take-over of what was running, the token file."""
+        if isinstance(self.supervisor, Supervisor):
+            await self.supervisor.start()
+        self.catalog.on_change(self._catalog_changed)
+        await asyncio.to_thread(self.catalog.read_cache)
+        await self.runs.start()
+        write_private(self.install.user_data / "session.token", self.token.encode())
+
+    def start_beside(self) -> None:
+        """What the server doesn't wait for: definitions, the halves of plugins, the watch."""
+        self._own(self._become_ready(), "become ready")
+        self._own(self.catalog.watch(), "watch nodes")
+
+    async def _become_ready(self) -> None:
+        halves = asyncio.create_task(self.halves.start())
+        with suppress(CodefyError):  # said in the log and by /api/nodes
+            await self.catalog.reload()
+        await halves
+        if self.status == "starting":
+            self.status = "ready"
+
+    def waiting_for(self) -> Sequence[str]:
+        """What keeps the status at starting."""
+        waiting = [] if self.catalog.current is not None else ["node definitions"]
+        return [*waiting, *self.halves.starting()]
+
+    def _catalog_changed(self, catalog: Catalog) -> None:
+        self.runs.catalog_changed()
+
+    # ------------------------------------------------------------ stop
+
+    def ask_to_stop(self, *, keep: bool) -> None:
+        """The process ends soon; ``keep`` leaves runs on workers executing."""
+        self.keep_runs = keep
+        self.status = "stopping"
+        self.stop_asked.set()
+
+    async def stop(self) -> None:
+        """In order: intent to the database, runs, lines, plugins, processes, database."""
+        self.status = "stopping"
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self.runs.stop(keep=self.keep_runs, grace_s=STOP_GRACE_S)
+        await self.workers.stop("restart" if self.keep_runs else "shutdown")
+        await self.halves.aclose()
+        await self.supervisor.aclose()
+        await self.db.mark_shutdown("keep" if self.keep_runs else "clean")
+        await self.db.aclose()
+        with suppress(OSError):
+            (self.install.user_data / "session.token").unlink()
+
+    # ------------------------------------------------------------ settings
+
+    def plugin_settings(self) -> list[tuple[type[PluginSettings], str]]:
+        """Settings classes of plugins with their owners."""
+        return [(cls, self.registry.owner_of_settings(cls)) for cls in self.registry.settings]
+
+    def reload_settings(self) -> tuple[list[str], list[str]]:
+        """Read the .env file again: names that changed for plugins, and core names that need a restart.
+
+        Raises: UsageProblem for a value that doesn't fit; nothing changes then.
+        """
+        fresh = Layers.gather(
+            environ=os.environ,
+            user_data=self.install.user_data,
+            project=self.install.settings.project_dir,
+            flags=self.layers.flags,
+        )
+        before, after = self.layers.merged(), fresh.merged()
+        changed = sorted(name for name in {*before, *after} if before.get(name) != after.get(name))
+        read_settings(ControlSettings, fresh)
+        for cls in self.registry.settings:
+            read_settings(cls, fresh)
+        plugin_names = {
+            f"CODEFYUI_{field.upper()}" for cls in self.registry.settings for field in cls.model_fields
+        }
+        self.layers = fresh
+        return [n for n in changed if n in plugin_names], [n for n in changed if n not in plugin_names]
+
+    def _own(self, work: "asyncio._CoroutineLike[None]", name: str) -> None:
+        task: asyncio.Task[None] = asyncio.get_running_loop().create_task(
+            self._guarded(work, name), name=name
+        )
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _guarded(self, work: "asyncio._CoroutineLike[None]", name: str) -> None:
+        try:
+            await work
+        except asyncio.CancelledError:
+            raise
+        except Exception:
+            self.log.exception("%s failed", name)

@@ -1,0 +1,116 @@
+"""The server's process: sockets, signals, ``server.json``."""
+
+import asyncio
+import json
+import logging
+import os
+import signal
+import sys
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+from aiohttp import web
+
+from codefyui_core.clocks import AttentiveClock
+from codefyui_core.control.app import make_app
+from codefyui_core.control.db.database import Database
+from codefyui_core.control.plane import ControlPlane
+from codefyui_core.errors import CodefyError
+from codefyui_core.files import write_private
+from codefyui_core.loading import load
+from codefyui_core.plugin.values import Plane
+from codefyui_core.settings import ControlSettings, Install, read_settings
+
+
+async def open_plane(install: Install, log: logging.Logger) -> ControlPlane:
+    """Everything up to the point where a socket may be opened.
+
+    Raises: CodefyError saying why not.
+    """
+    settings = read_settings(ControlSettings, install.layers)
+    install.prepare()
+    registry = load(plane=Plane.CONTROL, block=settings.plugins_block, only=settings.plugins_only)
+    clock = AttentiveClock()
+    db = await Database.open(settings.database(install.user_data), user_data=install.user_data, clock=clock)
+    try:
+        plane = ControlPlane(
+            install=install, settings=settings, registry=registry, db=db, clock=clock, log=log
+        )
+        plane.halves.make()
+        await plane.start()
+    except BaseException:
+        await db.aclose()
+        raise
+    return plane
+
+
+async def serve(install: Install, log: logging.Logger) -> int:
+    """Until a signal or a request to stop.
+
+    Returns: the exit status.
+    """
+    plane = await open_plane(install, log)
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        with suppress(NotImplementedError):  # Windows has no loop handlers
+            loop.add_signal_handler(number, lambda: plane.ask_to_stop(keep=False))
+    runner = web.AppRunner(make_app(plane), access_log=None, shutdown_timeout=2, handle_signals=False)
+    await runner.setup()
+    try:
+        url = await _listen(runner, plane)
+        _write_server_json(install.user_data, plane, url)
+        log.info("CodefyUI %s listens on %s", plane.version, url)
+        plane.start_beside()
+        await plane.stop_asked.wait()
+        log.info("stopping (%s runs on workers)", "keeping" if plane.keep_runs else "stopping")
+    finally:
+        await plane.stop()
+        await runner.cleanup()
+        with suppress(OSError):
+            (install.user_data / "server.json").unlink()
+    return 0
+
+
+async def _listen(runner: web.AppRunner, plane: ControlPlane) -> str:
+    settings = plane.settings
+    site = web.TCPSite(runner, settings.host, settings.port, reuse_address=True)
+    try:
+        await site.start()
+    except OSError as error:
+        raise CodefyError(
+            f"Can't listen on {settings.host}:{settings.port}: {error.strerror}. Choose another port with --port.",
+            code="start",
+        ) from error
+    port = runner.addresses[0][1]
+    plane.guard.port = port
+    host = {"0.0.0.0": "127.0.0.1", "::": "[::1]", "": "127.0.0.1"}.get(settings.host, settings.host)
+    return f"http://{host}:{port}"
+
+
+def _write_server_json(user_data: Path, plane: ControlPlane, url: str) -> None:
+    facts: Mapping[str, object] = {
+        "pid": os.getpid(),
+        "pid_started": psutil.Process().create_time(),
+        "url": url,
+        "version": plane.version,
+        "boot_id": plane.boot_id,
+        "started_at": time.time(),
+    }
+    write_private(user_data / "server.json", json.dumps(facts).encode())
+
+
+def main() -> int:
+    """``python -m codefyui_core.control``: foreground; errors on stderr without a traceback."""
+    logging.basicConfig(
+        level=os.environ.get("CODEFYUI_LOG_LEVEL", "INFO"),
+        format="%(asctime)s %(levelname)-7s %(name)s: %(message)s",
+        stream=sys.stderr,
+    )
+    try:
+        return asyncio.run(serve(Install.find(), logging.getLogger("codefyui")))
+    except CodefyError as error:
+        print(error.message, file=sys.stderr)
+        return 2 if error.code == "usage" else 1
