@@ -30,7 +30,9 @@ FAMILIES: tuple[str, ...] = (
     "training.sequential",
     "training.training_loop",
     "utility.layers",
+    "utility.plots",
     "utility.shape",
+    "utility.visualize",
 )
 """Below this package, in alphabetical order; one a line."""
 
