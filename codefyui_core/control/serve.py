@@ -1,5 +1,6 @@
 """The server's process: sockets, signals, ``server.json``."""
 
+import argparse
 import asyncio
 import json
 import logging
@@ -7,7 +8,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -102,15 +103,23 @@ def _write_server_json(user_data: Path, plane: ControlPlane, url: str) -> None:
     write_private(user_data / "server.json", json.dumps(facts).encode())
 
 
-def main() -> int:
+def main(argv: Sequence[str] | None = None) -> int:
     """``python -m codefyui_core.control``: foreground; errors on stderr without a traceback."""
-    logging.basicConfig(
-        level=os.environ.get("CODEFYUI_LOG_LEVEL", "INFO"),
-        format="%(asctime)s %(levelname)-7s %(name)s: %(message)s",
-        stream=sys.stderr,
-    )
+    ask = argparse.ArgumentParser(prog="codefyui_core.control")
+    ask.add_argument("--host")
+    ask.add_argument("--port")
+    ask.add_argument("--project", type=Path)
+    given = ask.parse_args(argv)
+    flags = {"CODEFYUI_HOST": given.host, "CODEFYUI_PORT": given.port}
     try:
-        return asyncio.run(serve(Install.find(), logging.getLogger("codefyui")))
+        install = Install.find(flags=flags, project=given.project)
+        settings = read_settings(ControlSettings, install.layers)
+        logging.basicConfig(
+            level=settings.log_level.value,
+            format="%(asctime)s %(levelname)-7s %(name)s: %(message)s",
+            stream=sys.stderr,
+        )
+        return asyncio.run(serve(install, logging.getLogger("codefyui")))
     except CodefyError as error:
-        print(error.message, file=sys.stderr)
+        sys.stderr.write(f"{error.message}\n")
         return 2 if error.code == "usage" else 1

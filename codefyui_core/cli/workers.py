@@ -1,0 +1,105 @@
+"""``cdui workers``: who executes runs, and how they come in."""
+
+from typing import Any, cast
+from urllib.parse import quote
+
+import click
+
+from .context import Context
+from .options import json_option, server_options
+from .output import print_json, print_table
+
+
+@click.group("workers")
+def workers_command() -> None:
+    """See workers, make enrollment tokens, remove a worker."""
+
+
+@workers_command.command("list")
+@server_options
+@json_option
+@click.pass_obj
+def list_workers(context: Context) -> None:
+    """All workers, connected or not."""
+    found = cast("dict[str, Any]", context.api().call("GET", "/api/workers"))
+    if context.as_json:
+        print_json(cast("Any", found))
+        return
+    if not found["workers"]:
+        click.echo("No worker yet. On this machine: cdui agent start. On another: cdui workers token.")
+        return
+    print_table(
+        ("NAME", "STATUS", "VERSION", "DEVICES", "ADDRESS", "RUNNING"),
+        [
+            (
+                worker["name"],
+                worker["status"] + (" (drained)" if worker["drained"] else ""),
+                worker["version"] or "",
+                ", ".join(device["device"] for device in worker["devices"]),
+                (worker["address"] or "") + (" (plain HTTP)" if worker["plain_http"] else ""),
+                str(worker["running"]),
+            )
+            for worker in found["workers"]
+        ],
+    )
+
+
+@workers_command.command("token")
+@click.option(
+    "--valid", "valid_s", type=click.FloatRange(min=1), default=86400, show_default=True, help="Seconds."
+)
+@click.option(
+    "--uses", type=click.IntRange(min=1), default=1, show_default=True, help="How many agents may use it."
+)
+@click.option("--worker", help="Re-key this worker: the token enrolls no other.")
+@click.option("--address", help="What the agent dials; this server's address by default.")
+@server_options
+@json_option
+@click.pass_obj
+def make_token(
+    context: Context, *, valid_s: float, uses: int, worker: str | None, address: str | None
+) -> None:
+    """Make an enrollment token. It is shown once."""
+    body = {"valid_s": valid_s, "uses": uses, "worker": worker, "address": address}
+    made = cast("dict[str, Any]", context.api().call("POST", "/api/workers/tokens", {**body}))
+    if context.as_json:
+        print_json(cast("Any", made))
+        return
+    click.echo(f"Run this on the worker (valid until {made['expires_at']}, {made['uses_left']} use(s)):\n")
+    click.echo(f"    {made['command']}")
+
+
+@workers_command.command("remove")
+@click.argument("name")
+@server_options
+@json_option
+@click.pass_obj
+def remove_worker(context: Context, *, name: str) -> None:
+    """Revoke a worker's credential: its runs end interrupted, runs that wait for it fail."""
+    removed = context.api().call("DELETE", f"/api/workers/{quote(name, safe='')}")
+    if context.as_json:
+        print_json(removed)
+        return
+    click.echo(f"{name} is removed.")
+
+
+@workers_command.command("refused")
+@server_options
+@json_option
+@click.pass_obj
+def list_refused(context: Context) -> None:
+    """Connections that were refused since the server's start, the newest of each name."""
+    found = cast("dict[str, Any]", context.api().call("GET", "/api/workers"))
+    if context.as_json:
+        print_json({"refused": found["refused"]})
+        return
+    if not found["refused"]:
+        click.echo("No connection was refused since the server's start.")
+        return
+    print_table(
+        ("NAME", "ADDRESS", "WHEN", "TIMES", "REASON"),
+        [
+            (row["name"], row["address"] or "", str(row["at"]), str(row["count"]), row["reason"])
+            for row in found["refused"]
+        ],
+    )
