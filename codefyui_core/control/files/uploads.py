@@ -10,6 +10,7 @@ from typing import Any
 
 from codefyui_core.errors import BadName, CodefyError
 from codefyui_core.files import Family, SafeFolder, sha256_of
+from codefyui_core.portable_names import check_name
 
 EXTENSIONS: dict[Family, frozenset[str]] = {
     Family.MODELS: frozenset({".pt", ".pth", ".safetensors", ".ckpt", ".bin"}),
@@ -33,8 +34,7 @@ class Uploads:
         """
         name = unicodedata.normalize("NFC", PurePosixPath((given or "").replace("\\", "/")).name)
         try:
-            with SafeFolder(self.folder, create=True) as folder:
-                folder.check(name)
+            check_name(name, windows=True)  # uploads travel to workers on any system
         except BadName as error:
             raise CodefyError(
                 f"{error.message} Rename the file and upload it again.", code="upload.bad_name"
