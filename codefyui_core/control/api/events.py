@@ -28,9 +28,9 @@ class StreamQuery(BaseModel):
     topics: str = Field("runs,workers", max_length=64)
 
 
-def frame(event: str, data: Any, *, id: int | None = None) -> bytes:
+def frame(event: str, data: Any, *, cursor: int | None = None) -> bytes:
     """One server-sent event (HTML standard, section 9.2)."""
-    head = b"" if id is None else b"id: %d\n" % id
+    head = b"" if cursor is None else b"id: %d\n" % cursor
     return head + b"event: " + event.encode() + b"\ndata: " + orjson.dumps(data) + b"\n\n"
 
 
@@ -46,7 +46,7 @@ async def event_stream(
 
     async def frames() -> AsyncIterator[bytes]:
         async for event in runs.watch(run_id, start):
-            yield frame(event["type"], event, id=event["cursor"])
+            yield frame(event["type"], event, cursor=event["cursor"])
         with suppress(CodefyError):
             yield frame("closed", {"status": (await runs.get(run_id))["status"]})
 

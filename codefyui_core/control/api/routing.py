@@ -11,7 +11,7 @@ from codefyui_core.errors import CodefyError
 from codefyui_core.plugin.http import Auth, Caller, Route
 from codefyui_core.plugin.views import AttemptView, WorkerView
 
-TOKEN_HEADER = "X-CodefyUI-Token"
+TOKEN_HEADER = "X-CodefyUI-Token"  # noqa: S105  the name of a header
 LINK = web.RequestKey("link", str)
 """Set by a link's private listener on each request that comes in by it."""
 

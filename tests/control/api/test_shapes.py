@@ -31,7 +31,7 @@ def test_a_spreadsheet_runs_no_formula_out_of_a_metric_name() -> None:
 
 
 def test_a_frame_is_one_event_whatever_it_holds() -> None:
-    assert frame("log", {"text": "a\nb"}, id=3) == b'id: 3\nevent: log\ndata: {"text":"a\\nb"}\n\n'
+    assert frame("log", {"text": "a\nb"}, cursor=3) == b'id: 3\nevent: log\ndata: {"text":"a\\nb"}\n\n'
 
 
 def test_any_file_name_fits_the_header() -> None:
