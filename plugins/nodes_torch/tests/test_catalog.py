@@ -98,13 +98,13 @@ def presets():
 
 
 def test_the_presets_are_there_with_their_sources(presets):
-    assert sorted(presets) == ["Simple CNN Classifier"]
+    assert sorted(presets) == ["Simple CNN Classifier", "Training Pipeline"]
     assert (
         presets["Simple CNN Classifier"].source == "codefyui_nodes_torch/presets/simple_cnn_classifier.json"
     )
 
 
-@pytest.mark.parametrize("name", ["Simple CNN Classifier"])
+@pytest.mark.parametrize("name", ["Simple CNN Classifier", "Training Pipeline"])
 def test_a_preset_fits_its_nodes(name, presets, nodes):
     document = presets[name].document
     inner = {node["id"]: nodes[node["type"]] for node in document["nodes"]}
