@@ -133,9 +133,9 @@ def test_known_kernels():
     assert vertical.tolist() == [[-1, 0, 1]] * 3
 
 
-def test_a_kernel_of_ones_own_may_be_nested_or_flat():
+def test_a_kernel_of_ones_own_may_be_nested_flat_or_json_text():
     grid = [[1.5, 2], [3, 4]]
-    for weights in (grid, [1.5, 2, 3, 4]):
+    for weights in (grid, [1.5, 2, 3, 4], "[[1.5, 2], [3, 4]]"):
         out = execute(Conv2dKernel, preset="Custom", kernel_size=2, weights=weights)["tensor"]
         assert out.tolist() == grid
 
@@ -144,6 +144,7 @@ def test_a_kernel_of_ones_own_may_be_nested_or_flat():
     ("weights", "message"),
     [
         ([[1.0, 2.0]], "weights has 2 numbers; kernel_size 2 needs 4"),
+        ("[[1, 2", "weights must be a grid of 2 rows"),
         (None, "weights must be a grid of 2 rows of 2 numbers"),
         ([["a", "b"], [1, 2]], "weights must be a grid"),
         ([[1, 2], [3]], "weights must be a grid"),

@@ -1,5 +1,6 @@
 """Convolution with a kernel that is wired in, and kernels to wire."""
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -61,7 +62,8 @@ class Conv2dKernel(TorchNode):
 
     def _custom(self, weights: Any, size: int) -> list[list[float]]:
         try:
-            flat = torch.as_tensor(weights, dtype=torch.float32).reshape(-1).tolist()
+            grid = json.loads(weights) if isinstance(weights, str) else weights
+            flat = torch.as_tensor(grid, dtype=torch.float32).reshape(-1).tolist()
         except (TypeError, ValueError, RuntimeError) as error:
             raise self.unfit(f"weights must be a grid of {size} rows of {size} numbers ({error})") from error
         if len(flat) != size * size:
