@@ -70,15 +70,15 @@ def _diagnose(error: BaseException, place: str) -> LinkProblem:
     causes = tuple(_causes(error))
     for cause in causes:
         if isinstance(cause, ssl.SSLCertVerificationError):
+            reason = getattr(cause, "verify_message", "") or cause
             return LinkProblem(
-                f"{place}: its certificate is not accepted ({cause.verify_message or cause}); "
+                f"{place}: its certificate is not accepted ({reason}); "
                 f"install the authority that signed it, or pin it with codefyui-connect-tls",
                 code="link.untrusted",
             )
         if isinstance(cause, ssl.SSLError):
-            return LinkProblem(
-                f"{place}: no TLS connection ({cause.reason or cause}); is it an http:// address?"
-            )
+            reason = getattr(cause, "reason", "") or cause
+            return LinkProblem(f"{place}: no TLS connection ({reason}); is it an http:// address?")
         if isinstance(cause, socket.gaierror):
             return LinkProblem(f"{place}: the name can't be resolved ({cause.strerror or cause})")
         if isinstance(cause, ConnectionRefusedError):

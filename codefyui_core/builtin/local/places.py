@@ -10,16 +10,13 @@ from .models import StoredAt
 def stored_at(folders: Folders, relative: str) -> StoredAt:
     """``models/iris/model.pt`` -> the models folder and ``iris/model.pt``.
 
-    Raises: BadName; Refused for what lies in none of the families.
+    Raises: BadName for a name that climbs, or lies in none of the families.
     """
     path = folders.locate(relative)
-    family = PurePosixPath(relative).parts[0]
-    if family not in {one.value for one in Family} or path == folders.of(Family(family)):
-        raise Refused(
-            f"{relative}: only files below {', '.join(one.value for one in Family)} can be recorded"
-        )
-    base = folders.of(Family(family)).absolute()
-    return StoredAt(base=str(base), name=path.absolute().relative_to(base).as_posix())
+    base = folders.of(Family(PurePosixPath(relative).parts[0]))
+    if path == base:
+        raise BadName(f"{relative}: a whole family of files can't be recorded; record a file below it")
+    return StoredAt(base=str(base.absolute()), name=path.relative_to(base).as_posix())
 
 
 def real_path(at: StoredAt) -> Path:

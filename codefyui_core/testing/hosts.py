@@ -1,0 +1,265 @@
+"""What a half gets from its plane, played by a test: keeps what the half does, in memory."""
+
+import asyncio
+import hashlib
+import logging
+from collections.abc import Coroutine, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+from codefyui_core.errors import Refused, TransferStopped
+from codefyui_core.files import Folders
+from codefyui_core.ids import ArtifactId, LinkId, RunId, Sha256
+from codefyui_core.plugin import (
+    AttemptView,
+    Clock,
+    ControlHttp,
+    Family,
+    InputItem,
+    JsonObject,
+    LinkMemo,
+    PluginInfo,
+    PluginSettings,
+    RunView,
+    RunWarning,
+    StoredObject,
+    Workspace,
+)
+
+from .clock import ManualClock
+
+S = TypeVar("S", bound=PluginSettings)
+
+
+class OwnedTasks:
+    """Background tasks of one test; ``aclose`` cancels and awaits them, and raises what one of them raised."""
+
+    def __init__(self) -> None:
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def start(self, work: Coroutine[Any, Any, None], *, name: str) -> asyncio.Task[None]:
+        task = asyncio.create_task(work, name=name)
+        self._tasks.add(task)
+        return task
+
+    async def aclose(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        outcomes = await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._tasks.clear()
+        for outcome in outcomes:
+            if isinstance(outcome, Exception):
+                raise outcome
+
+
+class MemoryDocuments:
+    """``Documents`` in a dict; ``sealed`` names the keys that were put sealed."""
+
+    def __init__(self) -> None:
+        self.values: dict[str, JsonObject] = {}
+        self.sealed: set[str] = set()
+
+    async def get(self, key: str) -> JsonObject | None:
+        return self.values.get(key)
+
+    async def put(self, key: str, value: JsonObject, *, sealed: bool = False) -> None:
+        self.values[key] = value
+        (self.sealed.add if sealed else self.sealed.discard)(key)
+
+    async def delete(self, key: str) -> None:
+        self.values.pop(key, None)
+        self.sealed.discard(key)
+
+    async def keys(self, prefix: str = "") -> Sequence[str]:
+        return sorted(key for key in self.values if key.startswith(prefix))
+
+
+@dataclass(kw_only=True)
+class HostDouble:
+    """Common to all: a folder of the test, a clock of the test, settings as given."""
+
+    root: Path
+    name: str = "tested"
+    clock: Clock = field(default_factory=ManualClock)
+    tasks: OwnedTasks = field(default_factory=OwnedTasks)
+    given: dict[str, Any] = field(default_factory=dict)
+    """Settings by field name; the others have their defaults, whatever the environment says."""
+    installed: tuple[PluginInfo, ...] = ()
+
+    @property
+    def log(self) -> logging.Logger:
+        return logging.getLogger(f"codefyui.{self.name}")
+
+    @property
+    def user_data(self) -> Path:
+        folder = self.root / "user"
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder
+
+    def settings(self, cls: type[S]) -> S:
+        defaults = {
+            name: one.get_default(call_default_factory=True, validated_data={})
+            for name, one in cls.model_fields.items()
+            if not one.is_required()
+        }
+        return cls(**(defaults | {name: self.given[name] for name in cls.model_fields if name in self.given}))
+
+    def plugins(self) -> Sequence[PluginInfo]:
+        return self.installed
+
+    async def aclose(self) -> None:
+        await self.tasks.aclose()
+
+
+@dataclass(kw_only=True)
+class ControlDouble(HostDouble):
+    """Common to the control halves."""
+
+    version: str = "1.0"
+    documents: MemoryDocuments = field(default_factory=MemoryDocuments)
+
+    @property
+    def folders(self) -> Folders:
+        return Folders.below(self.root / "data")
+
+
+@dataclass
+class ListenerDouble:
+    """A listener that only has an address."""
+
+    address: str
+    closed: bool = False
+
+    async def aclose(self) -> None:
+        self.closed = True
+
+
+@dataclass(kw_only=True)
+class ControlLinkDouble(ControlDouble):
+    """For the control half of a connector; keeps what it asked for."""
+
+    listeners: dict[LinkId, ListenerDouble] = field(default_factory=dict)
+    tokens: dict[LinkId, list[str]] = field(default_factory=dict)
+    memos: dict[LinkId, LinkMemo] = field(default_factory=dict)
+    gone: list[LinkId] = field(default_factory=list)
+    """Links that the half called ``left`` for."""
+    changes: list[LinkId] = field(default_factory=list)
+
+    async def listen(self, link: LinkId, *, tcp: bool = False) -> ListenerDouble:
+        if link in self.listeners:
+            await self.listeners[link].aclose()
+        address = f"127.0.0.1:{40000 + len(self.listeners)}" if tcp else str(self.root / f"{link}.sock")
+        self.listeners[link] = ListenerDouble(address)
+        return self.listeners[link]
+
+    async def token(self, link: LinkId, *, valid_for_s: float = 600) -> str:
+        minted = self.tokens.setdefault(link, [])
+        minted.append(f"token-{link}-{len(minted) + 1}")
+        return minted[-1]
+
+    async def save(self, link: LinkId, memo: LinkMemo) -> None:
+        self.memos[link] = memo
+
+    async def left(self, link: LinkId) -> None:
+        self.gone.append(link)
+
+    def changed(self, link: LinkId) -> None:
+        self.changes.append(link)
+
+
+@dataclass(kw_only=True)
+class ControlStoreDouble(ControlDouble):
+    """For the control half of a storage backend. ``uploads`` are the inputs of every run."""
+
+    max_upload_bytes: int = 1 << 30
+    uploads: dict[tuple[Family, str], bytes] = field(default_factory=dict)
+    attempts: dict[RunId, AttemptView] = field(default_factory=dict)
+    recorded: dict[RunId, dict[str, StoredObject]] = field(default_factory=dict)
+    warnings: list[tuple[RunId, RunWarning]] = field(default_factory=list)
+    offers_changed_count: int = 0
+
+    async def inputs(self, run: RunView) -> tuple[InputItem, ...]:
+        items = []
+        for (family, name), data in self.uploads.items():
+            path = self.folders.of(family) / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(data)
+            digest = Sha256(hashlib.sha256(data).hexdigest())
+            items.append(InputItem(sha256=digest, size_bytes=len(data), family=family, name=name))
+        return tuple(items)
+
+    def input_path(self, item: InputItem) -> Path:
+        return self.folders.of(item.family) / item.name
+
+    async def attempt(self, run: RunId) -> AttemptView | None:
+        return self.attempts.get(run)
+
+    async def record(self, attempt: AttemptView, stored: StoredObject) -> ArtifactId:
+        if self.attempts.get(attempt.run_id) != attempt:
+            raise Refused(f"attempt {attempt.number} is over", code="run.attempt_over")
+        self.recorded.setdefault(attempt.run_id, {}).setdefault(stored.key, stored)
+        return ArtifactId(stored.key)
+
+    async def stored(self, run: RunId) -> Sequence[StoredObject]:
+        return tuple(self.recorded.get(run, {}).values())
+
+    async def warn(self, run: RunId, warning: RunWarning) -> None:
+        self.warnings.append((run, warning))
+
+    def offers_changed(self) -> None:
+        self.offers_changed_count += 1
+
+
+@dataclass(kw_only=True)
+class AgentDouble(HostDouble):
+    """For the agent half of a connector."""
+
+
+@dataclass(kw_only=True)
+class AgentStoreDouble(AgentDouble):
+    """For the agent half of a storage backend."""
+
+    saved: JsonObject = field(default_factory=dict)
+    connection: ControlHttp | None = None
+    """What ``http`` answers; see ``served_routes``."""
+    told: list[tuple[AttemptView, JsonObject]] = field(default_factory=list)
+
+    def http(self, attempt: AttemptView | None = None) -> ControlHttp:
+        if self.connection is None:
+            raise AssertionError("the backend asked for http; give the host a connection")
+        return self.connection
+
+    def workspace(self, attempt: AttemptView) -> Workspace:
+        folder = self.user_data / "agent-runs" / attempt.run_id
+        folder.mkdir(parents=True, exist_ok=True)
+        return Workspace(folders=Folders.below(folder), private=True)
+
+    async def tell(self, attempt: AttemptView, message: JsonObject) -> None:
+        self.told.append((attempt, message))
+
+
+class NotesDouble:
+    """The notes of one upload, in memory."""
+
+    def __init__(self, notes: Mapping[str, Any] | None = None) -> None:
+        self.notes: JsonObject = dict(notes or {})
+
+    def read(self) -> JsonObject:
+        return dict(self.notes)
+
+    async def write(self, notes: JsonObject) -> None:
+        self.notes = dict(notes)
+
+
+class ProgressDouble:
+    """Counts; ``stop_after`` bytes it raises ``TransferStopped``."""
+
+    def __init__(self, stop_after: int | None = None) -> None:
+        self.n_bytes = 0
+        self._stop_after = stop_after
+
+    def advance(self, n_bytes: int) -> None:
+        self.n_bytes += n_bytes
+        if self._stop_after is not None and self.n_bytes > self._stop_after:
+            raise TransferStopped("the test stops the transfer here")

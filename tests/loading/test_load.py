@@ -1,0 +1,179 @@
+"""What becomes of installed plugins, good and bad."""
+
+import logging
+
+import pytest
+
+from codefyui_core.loading import NameKind, load
+from codefyui_core.plugin import Plane, PluginState
+from codefyui_core.testing.distributions import FakeSite
+
+GOOD = """
+from codefyui_core.plugin import Node, NodeCatalog, hookimpl
+
+class Flowers(NodeCatalog):
+    name = "flowers"
+    title = "Flowers"
+
+@hookimpl
+def codefyui_node_catalogs():
+    return [Flowers()]
+"""
+
+HEAD = "from codefyui_core.plugin import *\nfrom codefyui_core.plugin import hookimpl\n"
+
+
+def test_a_good_plugin_is_listed_with_all_that_is_known_of_it(site: FakeSite) -> None:
+    site.install("flower-pack", GOOD, plugin="flowers", version="2.1", commit="abc123")
+    (info,) = load(plane=None, entry_points=site.entry_points()).plugins
+    assert (info.entry_point, info.distribution, info.version) == ("flowers", "flower-pack", "2.1")
+    assert (info.state, info.error, info.revision) == (PluginState.LOADED, "", "abc123")
+    assert (info.brings, info.hooks) == (("catalog flowers",), ("codefyui_node_catalogs",))
+
+
+def test_plugins_are_found_by_their_installation_alone(site: FakeSite) -> None:
+    site.install("flower-pack", GOOD)
+    registry = load(plane=Plane.AGENT)
+    assert {"builtin", "flower_pack"} <= {info.entry_point for info in registry.plugins}
+    assert registry.provider_of("flowers") == "flower-pack"
+
+
+def test_plugins_are_read_in_name_order(site: FakeSite) -> None:
+    for name in ("zinnia", "aster", "lily"):
+        site.install(f"pack-{name}", GOOD.replace("flowers", name), plugin=name)
+    registry = load(plane=None, entry_points=site.entry_points())
+    assert [info.entry_point for info in registry.plugins] == ["aster", "lily", "zinnia"]
+    assert [catalog.name for catalog in registry.catalogs] == ["aster", "lily", "zinnia"]
+
+
+BROKEN = {
+    "import": ("import nothing_of_that_name", "nothing_of_that_name"),
+    "syntax": ("def (", "SyntaxError"),
+    "exit": ("raise SystemExit(3)", "SystemExit"),
+    "unknown_hook": (HEAD + "@hookimpl\ndef codefyui_weather(): return []", "codefyui_weather"),
+    "arguments": (HEAD + "@hookimpl\ndef codefyui_connectors(app): return []", "app"),
+    "raises": (HEAD + "@hookimpl\ndef codefyui_connectors(): raise KeyError('wires')", "KeyError: 'wires'"),
+    "none": (HEAD + "@hookimpl\ndef codefyui_connectors(): return None", "answered None"),
+    "text": (HEAD + "@hookimpl\ndef codefyui_connectors(): return 'ssh'", "'ssh'"),
+    "not_one": (HEAD + "@hookimpl\ndef codefyui_connectors(): return [3]", "3, which is not a Connector"),
+    "lazy": (HEAD + "@hookimpl\ndef codefyui_settings():\n yield 1/0", "ZeroDivisionError"),
+    "name": (GOOD.replace('"flowers"', '"My Flowers"'), "'My Flowers'"),
+    "no_title": (GOOD.replace('title = "Flowers"', "title = 5"), "title"),
+    "namespace": (GOOD.replace('title = "Flowers"', 'namespace = "A:"'), "namespace"),
+    "watch": (GOOD.replace('title = "Flowers"', 'watch = ("/tmp",)'), "watch"),
+    "twice": (GOOD.replace("[Flowers()]", "[Flowers(), Flowers()]"), "same name"),
+    "prefix": (
+        HEAD
+        + "class S(PluginSettings):\n    model_config = {'env_prefix': 'MY_'}\n    a: int = 1\n"
+        + "@hookimpl\ndef codefyui_settings(): return [S]",
+        "env_prefix",
+    ),
+    "alias": (
+        HEAD
+        + "from pydantic import Field\nclass S(PluginSettings):\n    a: int = Field(1, alias='B')\n"
+        + "@hookimpl\ndef codefyui_settings(): return [S]",
+        "alias",
+    ),
+    "wrapper": (HEAD + "@hookimpl(wrapper=True)\ndef codefyui_connectors():\n    return (yield)", "wrapper"),
+}
+
+
+@pytest.mark.parametrize(("source", "said"), BROKEN.values(), ids=BROKEN.keys())
+def test_a_broken_plugin_is_listed_as_failed_and_the_rest_loads(
+    site: FakeSite, caplog: pytest.LogCaptureFixture, source: str, said: str
+) -> None:
+    site.install("broken-pack", source, plugin="broken")
+    site.install("other-pack", GOOD.replace("flowers", "other"), plugin="other")
+    with caplog.at_level(logging.ERROR):
+        registry = load(plane=None, entry_points=site.entry_points())
+    (failed,) = registry.failed
+    assert (failed.entry_point, failed.state, failed.brings) == ("broken", PluginState.FAILED, ())
+    assert said in failed.error
+    assert "\n" not in failed.error
+    assert [catalog.name for catalog in registry.catalogs] == ["other"]
+    assert "broken-pack" in caplog.text
+
+
+def test_a_wrong_answer_takes_the_plugins_other_answers_with_it(site: FakeSite) -> None:
+    site.install("mixed", GOOD + "\n@hookimpl\ndef codefyui_connectors(): return [1]\n")
+    registry = load(plane=None, entry_points=site.entry_points())
+    assert registry.catalogs == ()
+    assert registry.failed[0].hooks == ()
+
+
+@pytest.mark.parametrize("name", ["flowers", "flower-pack", "Flower_Pack"])
+def test_a_blocked_plugin_is_listed_and_never_imported(site: FakeSite, name: str) -> None:
+    site.install("flower-pack", "raise SystemExit('imported')", plugin="flowers")
+    registry = load(plane=None, block=[name], entry_points=site.entry_points())
+    assert [(info.state, info.error) for info in registry.plugins] == [(PluginState.BLOCKED, "")]
+
+
+def test_only_leaves_the_cores_own_in_place(site: FakeSite) -> None:
+    site.install("flower-pack", GOOD, plugin="flowers")
+    site.install("other-pack", GOOD, plugin="other")
+    registry = load(plane=None, only=["flowers"])
+    states = {info.entry_point: info.state for info in registry.plugins}
+    assert states["builtin"] is states["flowers"] is PluginState.LOADED
+    assert states["other"] is PluginState.BLOCKED
+
+
+def test_a_name_in_a_switch_that_fits_nothing_is_logged(
+    site: FakeSite, caplog: pytest.LogCaptureFixture
+) -> None:
+    load(plane=None, block=["flwers"], entry_points=site.entry_points())
+    assert "flwers" in caplog.text
+
+
+def test_a_plane_gets_the_settings_that_it_reads(site: FakeSite) -> None:
+    site.install(
+        "two",
+        HEAD
+        + """
+class OfControl(PluginSettings):
+    s3_bucket: str = ""
+
+class OfBoth(PluginSettings):
+    planes = frozenset({Plane.CONTROL, Plane.AGENT})
+    s3_proxy: str = ""
+
+@hookimpl
+def codefyui_settings():
+    return [OfControl, OfBoth]
+""",
+    )
+
+    def names(plane: Plane | None) -> list[str]:
+        return [cls.__name__ for cls in load(plane=plane, entry_points=site.entry_points()).settings]
+
+    assert names(Plane.CONTROL) == names(None) == ["OfControl", "OfBoth"]
+    assert names(Plane.AGENT) == ["OfBoth"]
+
+
+def test_damaged_installer_records_cost_the_revision_alone(site: FakeSite) -> None:
+    site.install("flower-pack", GOOD, commit="abc")
+    (record,) = site.folder.glob("*.dist-info/direct_url.json")
+    for text in ("{", "[]", '{"vcs_info": []}', '{"vcs_info": {"commit_id": 7}}', '{"dir_info": {}}'):
+        record.write_text(text)
+        (info,) = load(plane=None, entry_points=site.entry_points()).plugins
+        assert (info.state, info.revision) == (PluginState.LOADED, "")
+
+
+def test_marking_changes_what_is_listed(site: FakeSite) -> None:
+    site.install("flower-pack", GOOD, plugin="flowers")
+    registry = load(plane=None, entry_points=site.entry_points())
+    assert registry.mark("flowers", PluginState.STARTING).state is PluginState.STARTING
+    registry.charge("flowers", RuntimeError("no\nbucket"))
+    assert [(one.state, one.error) for one in registry.failed] == [
+        (PluginState.FAILED, "RuntimeError: no bucket")
+    ]
+    assert registry.mark("flowers", PluginState.LOADED).error == ""
+    with pytest.raises(KeyError):
+        registry.mark("roses", PluginState.OFF)
+
+
+def test_the_owner_of_a_descriptor_can_be_charged(site: FakeSite) -> None:
+    site.install("flower-pack", GOOD, plugin="flowers")
+    registry = load(plane=None, entry_points=site.entry_points())
+    assert registry.owner(NameKind.CATALOG, "flowers").entry_point == "flowers"
+    with pytest.raises(KeyError):
+        registry.owner(NameKind.CONNECTOR, "flowers")
