@@ -4,5 +4,5 @@ from uuid import uuid4
 
 
 def never_again() -> str:
-    """A fingerprint that equals no other, for a node whose params say that it draws random numbers."""
+    """A fingerprint that equals no other: for random numbers, and for files that can't be looked at."""
     return uuid4().hex

@@ -128,8 +128,11 @@ def test_a_large_file_is_not_hashed(tmp_path):
     with path.open("wb") as file:
         file.truncate(HASHED_BYTES + 1)
     assert of_file(tmp_path / "absent", path) == f"{HASHED_BYTES + 1}-{path.stat().st_mtime_ns}"
-    assert of_file(tmp_path) == "absent"
-    assert of_file(Path("\0")) == "absent"
+
+
+@pytest.mark.parametrize("name", ["absent", "", "\0"])
+def test_no_earlier_result_fits_a_file_that_is_not_there(name, tmp_path):
+    assert of_file(tmp_path / name) != of_file(tmp_path / name)
 
 
 def pixels(*shape):

@@ -64,6 +64,12 @@ def test_shapes_broadcast(a):
     assert torch.equal(execute(Multiply, {"tensor_a": a, "tensor_b": row})["tensor"], a * row)
 
 
+def test_a_product_of_mixed_dtypes_has_the_wider_one():
+    whole, fractions = torch.tensor([[1, 2]]), torch.tensor([[0.5], [0.25]], dtype=torch.float64)
+    out = execute(MatMul, {"tensor_a": whole, "tensor_b": fractions})["tensor"]
+    assert torch.equal(out, torch.tensor([[1.0]], dtype=torch.float64))
+
+
 @pytest.mark.parametrize("alpha", [1.0, 3.0, -2.0])
 def test_add_keeps_whole_numbers_whole_for_a_whole_alpha(alpha):
     left, right = torch.tensor([1, 2]), torch.tensor([10, 20])

@@ -79,7 +79,8 @@ class MatMul(_Pairwise):
 
     @override
     def combine(self, a: torch.Tensor, b: torch.Tensor, params: Mapping[str, Any]) -> torch.Tensor:
-        return torch.matmul(a, b)
+        kind = torch.promote_types(a.dtype, b.dtype)
+        return torch.matmul(a.to(kind), b.to(kind))
 
 
 class ScalarMultiply(TorchNode):
