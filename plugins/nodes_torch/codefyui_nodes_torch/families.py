@@ -51,7 +51,6 @@ FAMILIES: tuple[str, ...] = (
     "training.sequential",
     "training.training_loop",
     "utility.layers",
-    "utility.plots",
     "utility.shape",
     "utility.visualize",
 )

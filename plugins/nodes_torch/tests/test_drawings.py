@@ -18,9 +18,10 @@ from sklearn.svm import SVC
 from codefyui_core.testing.node_context import execute
 from codefyui_nodes_torch.utility import drawing
 from codefyui_nodes_torch.utility.arrays import to_array
+from codefyui_nodes_torch.utility.decision_boundary import DecisionBoundary
 from codefyui_nodes_torch.utility.images import picture
 from codefyui_nodes_torch.utility.labels import classes_of, label_texts
-from codefyui_nodes_torch.utility.plots import DecisionBoundary, ScatterPlot2D
+from codefyui_nodes_torch.utility.scatter_plot import ScatterPlot2D
 from codefyui_nodes_torch.utility.visualize import Visualize
 
 

@@ -1,4 +1,4 @@
-"""Points in the plane, and how a classifier divides it."""
+"""How a classifier divides the plane."""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -8,81 +8,16 @@ from typing_extensions import override
 
 from codefyui_core.plugin import DataType, NodeContext, Param, ParamKind, Port
 
-from ..base import TorchNode, shape_of
+from ..base import shape_of
 from .arrays import Array, to_array
 from .labels import classes_of, label_texts
+from .plane import SIDE_PX, TITLE, PlaneNode, scatter
 
 if TYPE_CHECKING:
     from .drawing import Sheet
 
-SIDE_PX = 600
-_IMAGE = Port(name="image", type=DataType.STRING, media="image", description="PNG as base64")
-_TITLE = Param(name="title", kind=ParamKind.STRING, default="", description="Above the drawing")
 
-
-class _Plane(TorchNode):
-    category = "Utility"
-    outputs = (_IMAGE,)
-
-    def points(self, inputs: Mapping[str, Any], port: str) -> Array:
-        """The points (N, 2), finite, N at least 1.
-
-        Raises: UnfitError.
-        """
-        value = inputs.get(port)
-        try:
-            array = to_array(value).astype(np.float64)
-        except ValueError as error:
-            raise self.unfit(f"{port} {error}") from error
-        if array.ndim != 2 or array.shape[1] != 2 or not len(array):
-            raise self.unfit(f"{port} needs the shape (N, 2) with N at least 1; it got {shape_of(value)}")
-        if not np.isfinite(array).all():
-            raise self.unfit(f"{port} holds NaN or infinity; remove those rows first")
-        return array
-
-    def labels(self, inputs: Mapping[str, Any], port: str, count: int) -> list[str]:
-        """One text a point.
-
-        Raises: UnfitError, when there are more or fewer.
-        """
-        value = inputs.get(port)
-        if value is None or isinstance(value, str):
-            raise self.unfit(f"{port} needs a list of labels; it got {shape_of(value)}")
-        texts = label_texts(value)
-        if len(texts) != count:
-            raise self.unfit(f"{port} has {len(texts)} labels for {count} points")
-        return texts
-
-
-class ScatterPlot2D(_Plane):
-    type = "ScatterPlot2D"
-    description = "Points in the plane, colored by class when labels are wired."
-    inputs = (
-        Port(name="points", type=DataType.TENSOR, description="(N, 2)"),
-        Port(name="labels", type=DataType.LIST, optional=True, description="One a point"),
-    )
-    params = (_TITLE,)
-
-    @override
-    def execute(
-        self, inputs: Mapping[str, Any], params: Mapping[str, Any], context: NodeContext
-    ) -> Mapping[str, Any]:
-        from .drawing import sheet
-
-        points = self.points(inputs, "points")
-        wired = inputs.get("labels") is not None
-        labels = self.labels(inputs, "labels", len(points)) if wired else []
-        with sheet(SIDE_PX, SIDE_PX) as paper:
-            if wired:
-                _scatter(paper, points, labels, classes_of(labels))
-            else:
-                paper.axes.scatter(points[:, 0], points[:, 1])
-            paper.axes.set_aspect("equal", adjustable="datalim")
-            paper.title(params["title"])
-            return {"image": paper.png()}
-
-
-class DecisionBoundary(_Plane):
+class DecisionBoundary(PlaneNode):
     """Asks ``model.predict(array (M, 2) float32)`` for the labels of a grid over the range of ``x_train``,
     widened at each side by 0.5 and 5 % of the range. Classes that only the model knows get colors of their own.
     """
@@ -109,7 +44,7 @@ class DecisionBoundary(_Plane):
             default=False,
             description="Ring the support vectors of a model that has them",
         ),
-        _TITLE,
+        TITLE,
     )
 
     @override
@@ -128,7 +63,7 @@ class DecisionBoundary(_Plane):
         classes = known + [name for name in classes_of(predicted) if name not in known]
         with sheet(SIDE_PX, SIDE_PX) as paper:
             _regions(paper, predicted, classes, steps, (low, high))
-            _scatter(paper, points, labels, known)
+            scatter(paper, points, labels, known)
             if params["show_support_vectors"]:
                 _rings(paper, model)
             paper.axes.set_xlabel("x0")
@@ -173,17 +108,6 @@ def _regions(
         aspect="auto",
         interpolation="nearest",
     )
-
-
-def _scatter(paper: "Sheet", points: Array, labels: Sequence[str], classes: Sequence[str]) -> None:
-    from .drawing import color
-
-    for index, name in enumerate(classes):
-        chosen = points[[label == name for label in labels]]
-        paper.axes.scatter(
-            chosen[:, 0], chosen[:, 1], color=color(index), label=str(index), edgecolors="white"
-        )
-    paper.legend(classes)
 
 
 def _rings(paper: "Sheet", model: Any) -> None:
