@@ -178,8 +178,8 @@ class Training:
             output = parts.model(*batch.args, **batch.kwargs)
             loss = loss_of(parts.loss_fn, output, batch.target, self._kind)
         stepped = self._stepper.step(loss)
-        if stepped and isinstance(self._scheduler, lr_scheduler.OneCycleLR):
-            self._scheduler.step()
+        if stepped:
+            self._step_one_cycle()
         partial.mean.add(loss.detach(), batch.size)
         partial.batches += 1
         self._steps += 1
@@ -228,6 +228,12 @@ class Training:
         if not self.batches_per_epoch:
             raise UnfitError("OneCycleLR needs to know its steps, and this loader has no length.")
         return fit_to_run(scheduler, self._parts.optimizer, self._settings.epochs * self.batches_per_epoch)
+
+    def _step_one_cycle(self) -> None:
+        cycle = self._scheduler
+        # After the last step the curve is over: torch's formula would let the rate rise again.
+        if isinstance(cycle, lr_scheduler.OneCycleLR) and cycle.last_epoch + 1 < cycle.total_steps:
+            cycle.step()
 
     def _step_scheduler(self, watched: float) -> None:
         if self._scheduler is None or isinstance(self._scheduler, lr_scheduler.OneCycleLR):
@@ -295,6 +301,8 @@ class Training:
             self.stopping.load(content["early_stopping"])
         if content.get("partial"):
             self._partial = _partial(content["partial"])
+            # The steps were taken before the checkpoint; torch would warn that there were none.
+            self._parts.optimizer._opt_called = True  # type: ignore[attr-defined]
 
     def _resume_schedule(self, state: Mapping[str, Any] | None) -> None:
         if self._scheduler is None or not state:
