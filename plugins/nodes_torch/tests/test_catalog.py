@@ -3,9 +3,11 @@
 import importlib
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
+import codefyui_nodes_torch
 from codefyui_core.plugin import CatalogProblem, Node
 from codefyui_nodes_torch.families import FAMILIES, classes, module_names
 from codefyui_nodes_torch.plugin import TorchCatalog, codefyui_node_catalogs
@@ -20,6 +22,18 @@ def test_every_family_imports_and_brings_nodes():
     problems = [node for node in TorchCatalog().nodes() if isinstance(node, CatalogProblem)]
     assert problems == []
     assert [name for name in module_names() if not list(classes([name]))] == []
+
+
+def test_no_module_with_nodes_is_left_out():
+    found = {name for name in _modules() if list(classes([name]))}
+    assert found - set(module_names()) == set()
+
+
+def _modules():
+    root = Path(codefyui_nodes_torch.__file__).parent
+    for path in root.rglob("*.py"):
+        if path.name != "__init__.py":
+            yield ".".join((root.name, *path.relative_to(root).with_suffix("").parts))
 
 
 def test_families_are_listed_once_in_alphabetical_order():
