@@ -63,7 +63,7 @@ class _Forwards:
     def __init__(self, inlined: Inlined, definitions: Definitions) -> None:
         self._inlined = inlined
         self._definitions = definitions
-        self._source = {edge.end: edge.start for edge in reversed(inlined.edges)}
+        self._source = {edge.end: edge.start for edge in inlined.edges}
         self._known: dict[Endpoint, Endpoint | None] = {}
         self.unsure = bool(inlined.blind)
         """What forwards nothing may do so because something is unknown, which is an issue already."""

@@ -108,9 +108,9 @@ class _Reader:
 
     def _read(self, index: int, raw: Mapping[str, Any], node_id: str, type_name: str) -> GraphNode:
         for key in ("params", "internalParams"):
-            if not isinstance(node_field(raw, key) or {}, Mapping):
+            if not isinstance(node_field(raw, key), Mapping | None):
                 self._bad_node(index, f"has {key} that are no object", node_id)
-        if not isinstance(raw.get("data") or {}, Mapping):
+        if not isinstance(raw.get("data"), Mapping | None):
             self._bad_node(index, "has data that is no object", node_id)
         internal = _dict(node_field(raw, "internalParams"))
         return GraphNode(

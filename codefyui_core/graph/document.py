@@ -71,9 +71,9 @@ def _shape(value: Any) -> JsonObject:
     if not isinstance(value, dict):
         raise _invalid("A graph is a JSON object with nodes and edges.", IssueCode.MALFORMED_DOCUMENT)
     for key in _LISTS:
-        if not isinstance(value.get(key) or [], list | tuple):
+        if not isinstance(value.get(key), list | tuple | None):
             raise _invalid(f"{key!r} of a graph is a list.", IssueCode.MALFORMED_DOCUMENT)
-    if not isinstance(value.get("settings") or {}, dict):
+    if not isinstance(value.get("settings"), dict | None):
         raise _invalid("'settings' of a graph is an object.", IssueCode.MALFORMED_DOCUMENT)
     return value
 

@@ -195,12 +195,10 @@ class _Inliner:
         details: JsonObject = {"definition": group.name, "path": [*path, group.name]}
         if any(above.kind is group.kind and above.name == group.name for above in stack):
             code = IssueCode(f"{group.kind}_recursion")
-            text = f"{group.title.capitalize()} contains itself; remove the inner instance."
+            text = f"The {group.title} contains itself; remove the inner instance."
         elif len(stack) >= NESTING_LIMIT:
             code = IssueCode.NESTING_TOO_DEEP
-            text = (
-                f"{group.title.capitalize()} lies more than {NESTING_LIMIT} levels deep; flatten the graph."
-            )
+            text = f"The {group.title} lies more than {NESTING_LIMIT} levels deep; flatten the graph."
         elif group.kind is GroupKind.SUBGRAPH and any(above.kind is GroupKind.PRESET for above in stack):
             code = IssueCode.SUBGRAPH_IN_PRESET
             text = f"Preset {stack[-1].name} holds subgraph {group.name}; a preset can't hold subgraphs."

@@ -66,8 +66,7 @@ def plan_of(flat: FlatGraph, chosen: Iterable[str], definitions: Definitions) ->
         raise GraphInvalid([cycle_issue(cycle, flat)])
     wired: dict[str, dict[str, Source]] = {node: {} for node in ids}
     for edge in edges:
-        source = Source(node_id=edge.source, port=edge.source_port)
-        wired[edge.target].setdefault(edge.target_port, source)
+        wired[edge.target][edge.target_port] = Source(node_id=edge.source, port=edge.source_port)
     nodes = {node: _plan_node(flat.nodes[node], wired[node], definitions) for node in ids}
     return Plan(levels=found, nodes=nodes)
 
