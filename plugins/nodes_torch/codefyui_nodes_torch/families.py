@@ -50,7 +50,9 @@ FAMILIES: tuple[str, ...] = (
     "training.scheduler",
     "training.sequential",
     "training.training_loop",
+    "utility.decision_boundary",
     "utility.layers",
+    "utility.scatter_plot",
     "utility.shape",
     "utility.visualize",
 )
