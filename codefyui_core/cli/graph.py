@@ -57,7 +57,7 @@ def validate_graph(context: Context, *, file: Path) -> int:
 @click.option("--quiet", is_flag=True, help="Print errors only.")
 @json_option
 @click.pass_obj
-def run_graph(context: Context, *, file: Path, quiet: bool, **chosen: Any) -> int:
+def run_graph(context: Context, /, *, file: Path, quiet: bool, **chosen: Any) -> int:
     """Run a graph in a process of its own. Exit status: 0 done, 1 failed or invalid, 2 usage, 130 Ctrl-C."""
     document, issues = check(context, file)
     if issues:
@@ -72,10 +72,10 @@ def check(context: Context, file: Path) -> "tuple[Document, tuple[Issue, ...]]":
 
     Raises: UsageProblem when it can't be read as a graph document.
     """
-    from ..graph import parse, validate
+    from ..graph import Document, validate
 
     try:
-        document = parse(file.read_bytes())
+        document = Document.parse(file.read_bytes())
     except (OSError, CodefyError) as error:
         raise UsageProblem(f"{file}: {error}") from error
     return document, validate(document, catalog(context).definitions)

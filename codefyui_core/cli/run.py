@@ -34,7 +34,7 @@ from .output import print_json
 @json_option
 @click.pass_obj
 def run_command(
-    context: Context, *, file: Path, wait: bool, timeout: float | None, quiet: bool, **chosen: Any
+    context: Context, /, *, file: Path, wait: bool, timeout: float | None, quiet: bool, **chosen: Any
 ) -> int:
     """Run a graph file on the server, or on a worker with --target.
 
@@ -80,10 +80,10 @@ def conclude(row: dict[str, Any], *, as_json: bool) -> int:
 
 def read_graph(file: Path) -> JsonObject:
     """Raises: UsageProblem when it isn't a graph document."""
-    from ..graph import parse
+    from ..graph import Document
 
     try:
-        return parse(file.read_bytes()).raw
+        return Document.parse(file.read_bytes()).raw
     except (OSError, CodefyError) as error:
         raise UsageProblem(f"{file}: {error}") from error
 

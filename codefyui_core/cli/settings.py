@@ -48,9 +48,9 @@ def all_rows(context: Context) -> list[dict[str, Any]]:
 
     layers = context.install.layers
     found = [row for cls in (FolderSettings, ControlSettings, AgentSettings) for row in describe(cls, layers)]
-    registry = context.registry()
-    for cls in registry.settings:
-        found += describe(cls, layers, registry.owner_of_settings(cls))
+    for brought in context.registry().contributions:
+        for cls in brought.settings:
+            found += describe(cls, layers, brought.distribution)
     return [dict(row.to_json()) for row in {row.name: row for row in found}.values()]
 
 

@@ -4,8 +4,9 @@ import asyncio
 import logging
 import os
 import secrets
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from contextlib import suppress
+from typing import Any
 
 from codefyui_core._version import __version__
 from codefyui_core.control.api.guard import HostGuard
@@ -17,8 +18,8 @@ from codefyui_core.control.links.service import WorkerService
 from codefyui_core.control.runs.service import RunService
 from codefyui_core.errors import CodefyError
 from codefyui_core.files import write_private
+from codefyui_core.clocks import AttentiveClock
 from codefyui_core.loading import Registry
-from codefyui_core.plugin.hosts import Clock
 from codefyui_core.plugin.settings import PluginSettings
 from codefyui_core.runner.api import RunStarter
 from codefyui_core.runner.definitions import Catalog
@@ -39,7 +40,7 @@ class ControlPlane:
         settings: ControlSettings,
         registry: Registry,
         db: Database,
-        clock: Clock,
+        clock: AttentiveClock,
         log: logging.Logger,
         starter: RunStarter | None = None,
     ) -> None:
@@ -154,7 +155,9 @@ class ControlPlane:
 
     def plugin_settings(self) -> list[tuple[type[PluginSettings], str]]:
         """Settings classes of plugins with their owners."""
-        return [(cls, self.registry.owner_of_settings(cls)) for cls in self.registry.settings]
+        return [
+            (cls, brought.distribution) for brought in self.registry.contributions for cls in brought.settings
+        ]
 
     def reload_settings(self) -> tuple[list[str], list[str]]:
         """Read the .env file again: names that changed for plugins, and core names that need a restart.
@@ -178,14 +181,14 @@ class ControlPlane:
         self.layers = fresh
         return [n for n in changed if n in plugin_names], [n for n in changed if n not in plugin_names]
 
-    def _own(self, work: "asyncio._CoroutineLike[None]", name: str) -> None:
+    def _own(self, work: Coroutine[Any, Any, None], name: str) -> None:
         task: asyncio.Task[None] = asyncio.get_running_loop().create_task(
             self._guarded(work, name), name=name
         )
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _guarded(self, work: "asyncio._CoroutineLike[None]", name: str) -> None:
+    async def _guarded(self, work: Coroutine[Any, Any, None], name: str) -> None:
         try:
             await work
         except asyncio.CancelledError:

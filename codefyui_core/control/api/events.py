@@ -121,7 +121,7 @@ async def _send(response: web.StreamResponse, frames: AsyncIterator[bytes]) -> N
     pending: asyncio.Future[bytes] | None = None
     try:
         while True:
-            pending = pending or asyncio.ensure_future(anext(frames))  # type: ignore[arg-type]
+            pending = pending or asyncio.ensure_future(anext(frames))
             done, _ = await asyncio.wait({pending}, timeout=BEAT_S)
             if not done:
                 await response.write(b": beat\n\n")

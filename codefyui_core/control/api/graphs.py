@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from codefyui_core.control.files.examples import Examples
 from codefyui_core.control.files.graphs import GraphFiles
 from codefyui_core.files import Family
-from codefyui_core.graph import blank_secrets, parse, validate
+from codefyui_core.graph import Document, blank_secrets, validate
 from codefyui_core.plugin.http import Auth, Caller, Route
 
 from .bodies import SchemaProblem, body_of, json_of, query_of
@@ -94,7 +94,7 @@ def _graph_routes(plane: "ControlPlane", files: GraphFiles) -> list[Route]:
         value = await json_of(request)
         if not isinstance(value, dict):
             raise SchemaProblem([])
-        document = parse(value)
+        document = Document.parse(value)
         issues = await asyncio.to_thread(validate, document, definitions)
         body = Validity(
             valid=not issues,
@@ -107,7 +107,7 @@ def _graph_routes(plane: "ControlPlane", files: GraphFiles) -> list[Route]:
         body = await body_of(request, SaveBody)
         definitions = plane.catalog.ready().definitions
         raw = body.model_dump(mode="python", exclude={"file", "overwrite"}, exclude_unset=True)
-        document, _ = blank_secrets(parse(raw), definitions)
+        document, _ = blank_secrets(Document.parse(raw), definitions)
         overwrite = True if body.overwrite is None else body.overwrite
         stem = await asyncio.to_thread(
             files.save, document.raw, body.name, file=body.file, overwrite=overwrite

@@ -27,7 +27,7 @@ BY_AUTH = {
     Auth.ENROLLMENT: (),
     Auth.OPEN: (),
 }
-SECURITY = {
+SECURITY: dict[Auth, list[dict[str, list[str]]]] = {
     Auth.SESSION: [{"session": []}],
     Auth.KEY: [{"key": []}],
     Auth.KEY_OR_SESSION: [{"key": []}, {"session": []}],
