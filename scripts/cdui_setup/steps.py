@@ -1,0 +1,159 @@
+"""The steps of an installation, in order. Each is skipped when its stamp says that it was done for the same."""
+
+import json
+import platform
+import sys
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from .console import Console, say
+from .layout import Layout
+from .stamps import Stamps
+from .torch_build import (
+    AUTO,
+    CPU,
+    Accelerators,
+    Installer,
+    backend_for,
+    default_build,
+    installer_for,
+    packages_of,
+)
+
+PIP_ENVIRON = {"PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_NO_INPUT": "1"}
+
+
+@dataclass
+class Setup:
+    """One run of the set-up."""
+
+    layout: Layout
+    digest: str
+    """Of everything that decides about the packages; written last, for the launcher to compare."""
+    machine: Accelerators
+    choice: str | None = None
+    """The build of torch that was asked for now; None: as before."""
+    stamps: Stamps = field(init=False)
+    console: Console = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.stamps = Stamps(self.layout.state)
+        self.console = Console(self.layout.log)
+
+    def run(self, *, dev: bool = False) -> None:
+        """All that isn't done yet. Raises: SetupProblem."""
+        if self._is_done(dev=dev):
+            return
+        self.layout.log.unlink(missing_ok=True)
+        say(f"cdui: setting up CodefyUI in {self.layout.root} (details: {self.layout.log})")
+        self._environment()
+        self._installer()
+        self._torch()
+        self._packages()
+        if dev:
+            self._dev()
+        link_environment(self.layout)
+        self.stamps.set("ready", self.digest)
+        say("cdui: ready")
+
+    def _is_done(self, *, dev: bool) -> bool:
+        done = self.stamps.get("ready") == self.digest and self.layout.python.exists()
+        return done and self._choice() == self.stamps.get("choice") and (not dev or self._dev_is_done())
+
+    def _choice(self) -> str:
+        return self.choice or self.stamps.get("choice") or AUTO
+
+    def _environment(self) -> None:
+        if self.stamps.get("environment") is None or not self.layout.python.exists():
+            self.stamps.drop("installer", "torch", "packages", "dev", "ready")
+            with self.console.step(f"Python {platform.python_version()} environment"):
+                self.console.run([sys.executable, "-m", "venv", self.layout.venv], cwd=self.layout.root)
+            self.stamps.set("environment", platform.python_version())
+
+    def _installer(self) -> None:
+        pin = self.layout.pin("uv")
+        if self.stamps.get("installer") == pin and self.layout.uv.exists():
+            return
+        with self.console.step("installer (uv)"):
+            self._pip("install", "--quiet", pin)
+        self.stamps.set("installer", pin)
+
+    def _torch(self) -> None:
+        pin, choice = self.layout.pin("torch"), self._choice()
+        key = f"{pin} {choice}"
+        before = self.stamps.get("torch")
+        if before == key:
+            return
+        self.stamps.drop("ready")
+        with self.console.step(f"PyTorch ({choice})"):
+            build = _install_torch(self, pin, choice, anew=before is not None)
+        if choice == AUTO and build == CPU and (self.machine.nvidia or self.machine.amd):
+            say("    The index brings PyTorch without GPU support; choose with: cdui install --gpu cu130")
+        self.stamps.set("torch", key)
+        self.stamps.set("choice", choice)
+
+    def _packages(self) -> None:
+        if self.stamps.get("packages") == self.digest:
+            return
+        editables = [f"{self.layout.root}[agent,control]", *map(str, self.layout.distributions())]
+        with self.console.step("CodefyUI and its libraries"):
+            self._uv(*(word for path in editables for word in ("-e", path)))
+        self.stamps.set("packages", self.digest)
+
+    def _dev(self) -> None:
+        if self._dev_is_done():
+            return
+        with self.console.step("tools for tests and checks"):
+            self._uv("--group", f"{self.layout.root / 'pyproject.toml'}:dev")
+        self.stamps.set("dev", self.digest)
+
+    def _dev_is_done(self) -> bool:
+        return self.stamps.get("dev") == self.digest
+
+    def _pip(self, *words: str) -> None:
+        self.console.run([self.layout.python, "-m", "pip", *words], cwd=self.layout.root, environ=PIP_ENVIRON)
+
+    def _uv(self, *words: str) -> None:
+        command: list[str | Path] = [self.layout.uv, "pip", "install", "--python", self.layout.python]
+        self.console.run([*command, "-c", self.layout.constraints, *words], cwd=self.layout.root)
+
+
+def _install_torch(setup: Setup, pin: str, choice: str, *, anew: bool) -> str:
+    """The build that was installed."""
+    layout, pip = setup.layout, setup._pip
+    packages = _look_ahead(pip, pin)
+    backend = backend_for(choice, setup.machine)
+    if anew:
+        pip("uninstall", "--quiet", "--yes", "torch")
+    if installer_for(backend, packages) is Installer.PIP:
+        pip("install", "--quiet", pin)
+        return default_build(packages)
+    command: list[str | Path] = [
+        layout.uv,
+        "pip",
+        "install",
+        "--python",
+        layout.python,
+        "--torch-backend",
+        backend,
+        pin,
+    ]
+    setup.console.run(command, cwd=layout.root)
+    return backend
+
+
+def _look_ahead(pip: Callable[..., None], pin: str) -> dict[str, str]:
+    with tempfile.TemporaryDirectory() as folder:
+        report = Path(folder) / "report.json"
+        pip("install", "--quiet", "--dry-run", "--ignore-installed", "--report", str(report), pin)
+        return packages_of(json.loads(report.read_text()))
+
+
+def link_environment(layout: Layout) -> None:
+    """``backend/.venv``: run processes work in ``backend``, and tools look for an environment beside them."""
+    link = layout.root / "backend" / ".venv"
+    link.parent.mkdir(exist_ok=True)
+    if not link.is_symlink() and not link.exists():
+        link.symlink_to(Path("..", ".venv"))
