@@ -3,6 +3,7 @@
 import inspect
 import json
 import math
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -59,7 +60,7 @@ class CatalogSuite:
             capture_output=True,
             text=True,
             check=True,
-            env={"PYTHONPATH": ":".join(path for path in sys.path if path)},
+            env=os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
             timeout=120,
         )
         assert not set(self.heavy) & set(done.stdout.split())

@@ -1,0 +1,1 @@
+"""An example of a node pack for CodefyUI."""
