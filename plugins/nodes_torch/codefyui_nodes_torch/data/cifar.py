@@ -4,6 +4,7 @@ import io
 import pickle
 from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -14,20 +15,32 @@ from codefyui_core.plugin import CodefyError
 
 _SIDE = 32
 _PIXELS = 3 * _SIDE * _SIDE
-_ALLOWED = frozenset({("multiarray", "_reconstruct"), ("numpy", "ndarray"), ("numpy", "dtype")})
+
+
+def _latin1(text: str, _codec: str) -> bytes:
+    return text.encode("latin1")
+
+
+_ALLOWED: Mapping[str, Any] = MappingProxyType(
+    {
+        "numpy.core.multiarray._reconstruct": np.empty(0).__reduce__()[0],
+        "numpy._core.multiarray._reconstruct": np.empty(0).__reduce__()[0],
+        "numpy.ndarray": np.ndarray,
+        "numpy.dtype": np.dtype,
+        "_codecs.encode": _latin1,
+    }
+)
+"""Arrays as old and new numpy name them, and the way in which protocol 2 writes bytes."""
 
 
 class _ArraysOnly(pickle.Unpickler):
-    """Reads dicts, lists, numbers, texts and plain arrays; any other class is refused before it is touched."""
+    """Reads dicts, lists, numbers, texts and plain arrays; any other name is refused before it is touched."""
 
     def find_class(self, module_name: str, global_name: str, /) -> Any:
-        if (module_name.rsplit(".", 1)[-1], global_name) not in _ALLOWED or not module_name.startswith(
-            "numpy"
-        ):
-            raise pickle.UnpicklingError(f"it wants to load {module_name}.{global_name}")
-        if global_name == "_reconstruct":
-            return np.empty(0).__reduce__()[0]
-        return np.ndarray if global_name == "ndarray" else np.dtype
+        name = f"{module_name}.{global_name}"
+        if name not in _ALLOWED:
+            raise pickle.UnpicklingError(f"it wants to load {name}")
+        return _ALLOWED[name]
 
 
 def read_binary(path: Path) -> tuple[Tensor, Tensor]:

@@ -75,18 +75,23 @@ def read_data(path: Path) -> Any:
     try:
         return torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as problem:
-        found = re.search(r"GLOBAL ([\w.]+)", str(problem))
-        what = f" (it wants to load {found.group(1)})" if found else ""
-        raise CodefyError(
-            f"{path.name} holds more than tensors and numbers{what}; such a file could run code when it is"
-            " read, so it isn't. Save the weights alone where it was made:"
-            " torch.save(model.state_dict(), path).",
-            code="files.unreadable",
-        ) from problem
+        raise _refused(path, problem) from problem
     except (RuntimeError, EOFError, ValueError, OSError, KeyError, zipfile.BadZipFile) as problem:
         raise CodefyError(
             f"{path.name} can't be read as a file of torch: {problem}", code="files.unreadable"
         ) from problem
+
+
+def _refused(path: Path, problem: Exception) -> CodefyError:
+    found = re.search(r"GLOBAL ([\w.]+)", str(problem))
+    if not found:
+        return CodefyError(f"{path.name} can't be read as a file of torch", code="files.unreadable")
+    return CodefyError(
+        f"{path.name} holds more than tensors and numbers (it wants to load {found.group(1)}); such a file could"
+        " run code when it is read, so it isn't. Save the weights alone where it was made:"
+        " torch.save(model.state_dict(), path).",
+        code="files.unreadable",
+    )
 
 
 def read_checkpoint(path: Path) -> dict[str, Any]:
