@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
+from pydantic import Field
+
 from codefyui_core.plugin.values import JsonObject, Model
 
 
@@ -15,7 +17,7 @@ class FolderSpec(Model):
     """The base folder: relative paths in node parameters are below it; the run works in it."""
     data: str
     """The data folder."""
-    moved: dict[str, str] = {}
+    moved: dict[str, str] = Field(default_factory=dict)
     """Families that lie elsewhere: family -> folder."""
     samples: str = ""
     """The bundled samples, read where ``data/samples/...`` is named."""
@@ -105,7 +107,8 @@ class RunProcess(Protocol):
 
     async def stop(self, grace_s: float) -> None:
         """Ask it to stop now; kill the whole tree when it is still there after ``grace_s``. Idempotent;
-        the shortest grace wins. Returns once asked."""
+        the shortest grace wins. Returns once asked.
+        """
         ...
 
     async def kill(self) -> None:

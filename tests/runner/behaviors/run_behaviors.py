@@ -1,0 +1,160 @@
+# ruff: noqa: T201, PTH109, NPY002, ICN001  what user code does
+"""What the runs of these tests do instead of a graph; imported in run processes only, by name."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+
+def execute(go, request, emit, should_stop):
+    return BEHAVIORS[go.options["do"]](go, request, emit, should_stop)
+
+
+def event(emit, **payload):
+    emit(
+        json.dumps(
+            {"kind": "event", "type": "said", "payload": payload, "ts": 1}, separators=(",", ":")
+        ).encode()
+    )
+
+
+SUCCEEDED = {"outcome": "succeeded"}
+
+
+def report(go, request, emit, should_stop):
+    import threading
+
+    event(
+        emit,
+        pid=os.getpid(),
+        parent=os.getppid(),
+        session=os.getsid(0),
+        folder=os.getcwd(),
+        device=os.environ.get("CUDA_VISIBLE_DEVICES"),
+        threads={name: os.environ.get(name) for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")},
+        modules=sorted(name for name in sys.modules if "." not in name),
+        python_threads=threading.active_count(),
+        secret=go.document.get("secret"),
+    )
+    return SUCCEEDED
+
+
+def until_stopped(go, request, emit, should_stop):
+    event(emit, pid=os.getpid(), keeper=os.getppid())
+    while not should_stop():
+        time.sleep(0.005)
+    return {"outcome": "stopped"}
+
+
+def deaf(go, request, emit, should_stop):
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    event(emit, pid=os.getpid(), keeper=os.getppid())
+    while True:
+        time.sleep(1)
+
+
+def stray(go, request, emit, should_stop):
+    """Leaves a double-forked process in a session of its own, that holds every descriptor it was given."""
+    read, write = os.pipe()
+    if os.fork() == 0:
+        os.setsid()
+        if os.fork() == 0:
+            os.write(write, str(os.getpid()).encode())
+            while True:
+                time.sleep(1)
+        os._exit(0)
+    event(emit, pid=os.getpid(), keeper=os.getppid(), stray=int(os.read(read, 20)))
+    if go.options.get("stay"):
+        while True:
+            time.sleep(1)
+    return SUCCEEDED
+
+
+def executed_stray(go, request, emit, should_stop):
+    code = "import subprocess,sys; p=subprocess.Popen([sys.executable,'-c','import time; time.sleep(600)'],start_new_session=True,stdout=subprocess.DEVNULL); print(p.pid)"
+    done = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, check=True)
+    event(emit, pid=os.getpid(), keeper=os.getppid(), stray=int(done.stdout))
+    if go.options.get("stay"):
+        while True:
+            time.sleep(1)
+    return SUCCEEDED
+
+
+def flood(go, request, emit, should_stop):
+    text = "x" * 1000
+    progress = os.open(go.options["progress"], os.O_WRONLY | os.O_CREAT)
+    for number in range(go.options["events"]):
+        event(emit, number=number, text=text)
+        os.pwrite(progress, f"{number:8}".encode(), 0)
+    return SUCCEEDED
+
+
+def prints(go, request, emit, should_stop):
+    print("one")
+    print("zwei ✓")
+    os.write(1, b"broken \xff text\n")
+    os.write(2, b"10%\r50%\r100%\n")
+    print("to stderr", file=sys.stderr)
+    os.write(1, b"y" * 100_000 + b"\nno line end")
+    return SUCCEEDED
+
+
+def fails(go, request, emit, should_stop):
+    raise RuntimeError("as asked")
+
+
+def huge_line(go, request, emit, should_stop):
+    event(emit, text="z" * 600_000)
+    return SUCCEEDED
+
+
+def late_words(go, request, emit, should_stop):
+    import atexit
+
+    atexit.register(lambda: print("printed at exit"))
+    return SUCCEEDED
+
+
+def stuck_at_exit(go, request, emit, should_stop):
+    import atexit
+
+    atexit.register(time.sleep, 600)
+    return SUCCEEDED
+
+
+def numbers(go, request, emit, should_stop):
+    import random
+
+    import numpy
+    import torch
+
+    event(
+        emit,
+        random=random.random(),
+        numpy=float(numpy.random.rand()),
+        torch=float(torch.rand(())),
+        torch_threads=torch.get_num_threads(),
+    )
+    return SUCCEEDED
+
+
+BEHAVIORS = {
+    "report": report,
+    "until_stopped": until_stopped,
+    "deaf": deaf,
+    "stray": stray,
+    "executed_stray": executed_stray,
+    "flood": flood,
+    "prints": prints,
+    "fails": fails,
+    "huge_line": huge_line,
+    "late_words": late_words,
+    "stuck_at_exit": stuck_at_exit,
+    "numbers": numbers,
+    "exit7": lambda *_: os._exit(7),
+    "abort": lambda *_: os.abort(),
+    "killed": lambda *_: os.kill(os.getpid(), signal.SIGKILL),
+}
