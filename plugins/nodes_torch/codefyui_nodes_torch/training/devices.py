@@ -38,7 +38,8 @@ def moved(value: Any, device: torch.device) -> Any:
     if isinstance(value, Mapping):
         return {key: moved(item, device) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return type(value)(moved(item, device) for item in value)
+        parts = [moved(item, device) for item in value]
+        return type(value)(*parts) if hasattr(value, "_fields") else type(value)(parts)
     return value
 
 

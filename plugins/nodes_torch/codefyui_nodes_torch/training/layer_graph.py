@@ -34,16 +34,17 @@ class LayerGraph(nn.Module):
         self.output_names = tuple(drawing.outputs)
         self._order = drawing.layers
         self._ends = dict(drawing.outputs)
+        self._names = {layer.id: member_name(layer.id) for layer in drawing.layers}
         self.layers = nn.Module()
         for layer in drawing.layers:
-            self.layers.add_module(member_name(layer.id), build_layer(layer))
+            self.layers.add_module(self._names[layer.id], build_layer(layer))
 
     def forward(self, *args: Tensor, **kwargs: Tensor) -> Any:
         given = self._given(args, kwargs)
         values: dict[str, Tensor] = {}
         for layer in self._order:
             parts = [_value(source, given, values) for source in layer.sources]
-            module = self.layers.get_submodule(member_name(layer.id))
+            module = self.layers.get_submodule(self._names[layer.id])
             try:
                 values[layer.id] = module(*parts)
             except (RuntimeError, ValueError, IndexError) as problem:
