@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from ..plugin.node import ParamKind
 from ..plugin.values import JsonObject
 from .content import Content, Endpoint, read_content
 from .definitions import Definitions
@@ -38,6 +39,8 @@ class Group:
     outputs: Mapping[str, Endpoint]
     trigger_targets: tuple[str, ...]
     """Inner nodes that a trigger starts. Empty: those that nothing feeds."""
+    secrets: Mapping[str, frozenset[str]]
+    """By inner node: params that the group itself declares as secret, also of types that aren't installed."""
     issues: tuple[Issue, ...]
     installed: bool
     """It isn't in the document."""
@@ -113,6 +116,7 @@ def _read_preset(name: str, raw: Mapping[str, Any], *, installed: bool) -> Group
         inputs=outside.read(raw.get("exposed_inputs"), "exposed_inputs"),
         outputs=outside.read(raw.get("exposed_outputs"), "exposed_outputs"),
         trigger_targets=(),
+        secrets=declared_secrets(raw),
         issues=(*content.issues, *outside.issues),
         installed=installed,
     )
@@ -132,9 +136,24 @@ def _read_subgraph(name: str, raw: Mapping[str, Any]) -> Group:
         inputs=outside.read(interface.get("inputs"), "inputs"),
         outputs=outside.read(interface.get("outputs"), "outputs"),
         trigger_targets=outside.targets(interface.get("triggerTargets")),
+        secrets={},
         issues=(*content.issues, *outside.issues),
         installed=False,
     )
+
+
+def declared_secrets(raw: Mapping[str, Any]) -> dict[str, frozenset[str]]:
+    """Of a preset's document: by inner node, the params that it exposes as secrets."""
+    found: dict[str, frozenset[str]] = {}
+    exposed = raw.get("exposed_params")
+    for item in exposed if isinstance(exposed, list | tuple) else ():
+        declared = item.get("param_def") if isinstance(item, Mapping) else None
+        if not isinstance(declared, Mapping) or declared.get("param_type") != ParamKind.SECRET:
+            continue
+        node, param = item.get("internal_node"), item.get("param_name")
+        if isinstance(node, str) and isinstance(param, str):
+            found[node] = found.get(node, frozenset()) | {param}
+    return found
 
 
 class _Outside:

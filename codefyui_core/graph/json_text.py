@@ -66,28 +66,51 @@ def canonical(value: Any) -> bytes:
 
 
 def problem_of(value: Any) -> str | None:
-    """Why a Python value has no JSON text: a type, a key, a non-finite number, or its depth. None: it has."""
+    """Why a Python value has no JSON text: a type, a key, a non-finite number, text that isn't Unicode (a lone
+    surrogate, which no database and no UTF-8 can hold), or its depth. None: it has.
+    """
     pending: list[tuple[Any, str, int]] = [(value, "", 1)]
     while pending:
         item, path, depth = pending.pop()
         if isinstance(item, float) and not math.isfinite(item):
-            return f"{path or 'The value'} is {item}, which JSON can't hold"
+            return f"{_shown(path)} is {item}, which JSON can't hold"
         if isinstance(item, int) and item.bit_length() > _INTEGER_BITS:
-            return f"{path or 'The value'} is an integer with too many digits"
+            return f"{_shown(path)} is an integer with too many digits"
+        if isinstance(item, str) and not _is_unicode(item):
+            return f"{_shown(path)} is text that isn't Unicode"
         if item is None or isinstance(item, str | bool | int | float):
             continue
         if depth > DEPTH_LIMIT:
             return f"It is nested deeper than {DEPTH_LIMIT} levels"
         below = _below(item)
         if below is None:
-            return f"{path or 'The value'} is of type {type(item).__name__}, which JSON can't hold"
+            return f"{_shown(path)} is {_what(item)}, which JSON can't hold"
         pending.extend((child, f"{path}/{key}", depth + 1) for key, child in below)
     return None
 
 
+def _what(item: Any) -> str:
+    return "an object with such keys" if isinstance(item, Mapping) else f"of type {type(item).__name__}"
+
+
+def _shown(path: str) -> str:
+    return path.encode("ascii", "backslashreplace").decode() or "The value"
+
+
+def _is_unicode(text: str) -> bool:
+    if text.isascii():
+        return True
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def _below(item: Any) -> Iterable[tuple[object, Any]] | None:
     if isinstance(item, Mapping):
-        return item.items() if all(isinstance(key, str) for key in item) else None
+        fine = all(isinstance(key, str) and _is_unicode(key) for key in item)
+        return item.items() if fine else None
     if isinstance(item, list | tuple):
         return enumerate(item)
     return None

@@ -11,7 +11,7 @@ from ..plugin.node import ParamKind
 from ..plugin.values import JsonObject
 from .definitions import Definitions
 from .document import Document
-from .groups import GroupKind, Library
+from .groups import GroupKind, Library, declared_secrets
 from .issues import GraphInvalid, Issue, IssueCode
 from .well_known import PRESET_PREFIX
 
@@ -113,28 +113,29 @@ class _Finder:
                 yield from self._exposed(group, (key, index))
 
     def _level(self, raw: Mapping[str, Any], at: Path) -> Iterator[SecretParam]:
+        declared = declared_secrets(raw)
         for index, node in _entries(raw.get("nodes")):
             path = (*at, "nodes", index)
-            yield from self._node(node, path)
+            yield from self._node(node, node, path, declared)
             if isinstance(data := node.get("data"), Mapping):
-                yield from self._node(
-                    {**data, "id": node.get("id"), "type": node.get("type")}, (*path, "data")
-                )
+                yield from self._node(node, data, (*path, "data"), declared)
 
-    def _node(self, node: Mapping[str, Any], path: Path) -> Iterator[SecretParam]:
-        """One of the two places where a node may keep its params."""
+    def _node(
+        self,
+        node: Mapping[str, Any],
+        holder: Mapping[str, Any],
+        path: Path,
+        declared: Mapping[str, frozenset[str]],
+    ) -> Iterator[SecretParam]:
+        """``holder``: one of the two places where a node may keep its params."""
         node_id, type_name = str(node.get("id")), node.get("type")
         if not isinstance(type_name, str):
             return
-        for name in self._secret_names(type_name):
-            yield from _at(node.get("params"), name, node_id, (*path, "params"))
+        for name in self._names(type_name, declared.get(node_id)):
+            yield from _at(holder.get("params"), name, node_id, (*path, "params"))
         if type_name.startswith(PRESET_PREFIX):
-            yield from self._overrides(
-                type_name.removeprefix(PRESET_PREFIX),
-                node.get("internalParams"),
-                (*path, "internalParams"),
-                (),
-            )
+            preset, at = type_name.removeprefix(PRESET_PREFIX), (*path, "internalParams")
+            yield from self._overrides(preset, holder.get("internalParams"), at, ())
 
     def _overrides(
         self, preset: str, overrides: Any, path: Path, above: tuple[str, ...]
@@ -144,32 +145,27 @@ class _Finder:
             return
         for inner in group.content.nodes:
             values, at = overrides.get(inner.id), (*path, inner.id)
-            for name in self._secret_names(inner.type):
+            for name in self._names(inner.type, group.secrets.get(inner.id)):
                 yield from _at(values, name, inner.id, at)
             if inner.type.startswith(PRESET_PREFIX):
                 nested = inner.type.removeprefix(PRESET_PREFIX)
                 yield from self._overrides(nested, values, at, (*above, preset))
 
     def _exposed(self, group: Mapping[str, Any], at: Path) -> Iterator[SecretParam]:
-        types = {
-            node.get("id"): node.get("type")
-            for _, node in _entries(group.get("nodes"))
-            if isinstance(node.get("id"), str)
-        }
+        declared = declared_secrets(group)
+        nodes = {str(node.get("id")): str(node.get("type")) for _, node in _entries(group.get("nodes"))}
         for index, exposed in _entries(group.get("exposed_params")):
-            declared = exposed.get("param_def")
             inner, name = exposed.get("internal_node"), exposed.get("param_name")
-            if not isinstance(declared, Mapping) or not isinstance(inner, str):
-                continue
-            type_name = types.get(inner)
-            secret = declared.get("param_type") == ParamKind.SECRET
-            if secret or (isinstance(type_name, str) and name in self._secret_names(type_name)):
-                yield from _at(declared, "default", inner, (*at, "exposed_params", index, "param_def"))
+            if isinstance(inner, str) and name in self._names(nodes.get(inner, ""), declared.get(inner)):
+                path = (*at, "exposed_params", index, "param_def")
+                yield from _at(exposed.get("param_def"), "default", inner, path)
 
-    def _secret_names(self, type_name: str) -> tuple[str, ...]:
+    def _names(self, type_name: str, declared: frozenset[str] | None) -> list[str]:
+        """The secret params of a node: by its type, and by what the preset around it says of it."""
         definition = self._definitions.find(type_name)
         params = () if definition is None else definition.params
-        return tuple(param.name for param in params if param.kind is ParamKind.SECRET)
+        own = {param.name for param in params if param.kind is ParamKind.SECRET}
+        return sorted(own | (declared or frozenset()))
 
 
 def _entries(raw: Any) -> Iterator[tuple[int, Mapping[str, Any]]]:

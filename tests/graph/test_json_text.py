@@ -1,6 +1,5 @@
 """JSON that every reader can read."""
 
-import json
 import math
 
 import pytest
@@ -87,6 +86,16 @@ def test_a_value_that_holds_itself_is_found_too_deep():
     assert "deeper" in json_text.problem_of(value)
 
 
-def test_letters_are_written_as_they_are_and_lone_surrogates_survive():
+def test_letters_are_written_as_they_are():
     assert json_text.dumps("é") == '"é"'
-    assert json.loads(json_text.canonical("\ud800")) == "\ud800"
+
+
+@pytest.mark.parametrize("text", ['"\\ud800"', '{"a":{"\\udfff":1}}', '["\\ud800\\ud800"]'])
+def test_text_that_is_not_unicode_is_refused_in_words_that_can_be_sent(text):
+    with pytest.raises(json_text.NotJson) as caught:
+        json_text.loads(text)
+    assert caught.value.message.encode()
+
+
+def test_a_pair_of_surrogates_is_one_letter():
+    assert json_text.loads('"\\ud83d\\ude00"') == "\U0001f600"

@@ -70,6 +70,26 @@ def test_an_override_of_an_installed_preset_is_a_secret_too(write):
     assert (found.node_id, found.param, found.pointer) == ("c", "key", "/nodes/0/data/internalParams/c/key")
 
 
+def test_a_preset_says_itself_what_is_secret_in_types_that_are_not_installed(write):
+    own = write.preset("P", {"c": ("Gone", {"token": "S1", "open": "x"})})
+    own["exposed_params"] = [
+        {"internal_node": "c", "param_name": "token", "param_def": {"param_type": "secret", "default": "S2"}}
+    ]
+    document = write.graph([write.node("p", "preset:P", internal={"c": {"token": "S3"}})], presets=[own])
+    stored, values = blank_secrets(document, TYPES)
+    assert sorted(values.to_json().values()) == ["S1", "S2", "S3"]
+    assert fill_secrets(stored, values) == document
+
+
+def test_a_node_that_cannot_run_keeps_no_secret_either(write):
+    nodes = [
+        {"id": 7, "type": "Chat", "data": {"params": {"key": "S"}}},
+        {"type": "Chat", "params": {"key": "S"}},
+    ]
+    stored, values = blank_secrets(Document.parse({"nodes": nodes}), TYPES)
+    assert (len(values), '"S"' in stored.dump()) == (2, False)
+
+
 def test_blank_values_are_no_secrets(write):
     document = write.graph([write.node("a", "Chat", key="", prompt="x"), write.node("b", "Chat", key=None)])
     stored, values = blank_secrets(document, TYPES)
