@@ -37,7 +37,7 @@ class TestBuiltinHoldsToTheContract(CatalogSuite):
         return BuiltinCatalog()
 
 
-PORTS = {
+PORTS: dict[type[Node], tuple[str, list[Any], list[Any], dict[str, Any]]] = {
     Start: ("Control", [], [("trigger", "TRIGGER")], {}),
     Print: ("Utility", [("value", "ANY")], [("value", "ANY")], {"label": ("string", "")}),
     TextInput: ("Data", [], [("text", "STRING")], {"value": ("string", None)}),
@@ -347,7 +347,7 @@ def test_a_selector_that_is_no_number_is_an_error(run: Run, number: Any) -> None
 def test_only_the_branch_of_a_selector_parameter_runs(number: int, count: int) -> None:
     params = {"selector": number, "inputs": count}
     wired = frozenset(f"input_{n}" for n in range(count))
-    assert Switch.needed_inputs(params, wired) == {f"input_{number}"}
+    assert Switch.needed_inputs(params, wired) == frozenset({f"input_{number}"})
     assert Switch.needed_inputs(params, wired | {"selector"}) is None
 
 

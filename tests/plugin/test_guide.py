@@ -1,7 +1,6 @@
 """The guide shows the example pack as it is."""
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -29,7 +28,7 @@ def test_links_of_the_pages_lead_somewhere(docs: Path) -> None:
 
 
 @pytest.fixture
-def registry(site: FakeSite, monkeypatch: pytest.MonkeyPatch) -> Iterator[Registry]:
+def registry(site: FakeSite, monkeypatch: pytest.MonkeyPatch) -> Registry:
     monkeypatch.syspath_prepend(str(PACK))
     site.install("example", "from codefyui_example_pack.plugin import *", plugin="example")
     return load(plane=None, only=["example"])

@@ -88,7 +88,7 @@ class TestALinkConnectorPasses(LinkSuite):
         return StringForm(host="gpu.example")
 
 
-def _failed(pytester: pytest.Pytester, source: str) -> dict[str, int]:
+def _failed(pytester: pytest.Pytester, source: str) -> dict[str, Any]:
     pytester.makeini(RULES)
     pytester.makepyfile(source)
     outcome: Any = pytester.runpytest_inprocess("-q", "-p", "no:cacheprovider")

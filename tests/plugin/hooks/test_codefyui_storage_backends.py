@@ -1,6 +1,7 @@
 """The page of ``codefyui_storage_backends``."""
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -22,14 +23,16 @@ class TestTheDocumentedBackend(StorageSuite):
     def backend(self, documented: Callable[[str], Registry]) -> AnyBackend:
         return documented("codefyui_storage_backends").backends["same_path"]
 
-    async def test_an_output_that_never_came_is_refused(self, backend, control, given) -> None:
+    async def test_an_output_that_never_came_is_refused(
+        self, backend: AnyBackend, control: Any, given: Any
+    ) -> None:
         stored = await control.accept(
             given.assignment, self.output("models/never.pt"), self.forged_receipt(backend)
         )
         assert not (await control.read(stored, None)).path.exists()
 
     async def test_a_discarded_object_is_gone_and_discarding_it_again_is_fine(
-        self, control, agent, facts, given
+        self, control: Any, agent: Any, facts: Any, given: Any
     ) -> None:
         stored = await self.published(control, agent, given)
         await control.discard(self.removal(given, stored))
