@@ -14,6 +14,7 @@ from .errors import BadName
 
 _BINARY = getattr(os, "O_BINARY", 0)
 _CLOSE_ON_EXEC = getattr(os, "O_CLOEXEC", 0)
+_FOLDER_ONLY = getattr(os, "O_DIRECTORY", 0)
 _NO_FOLLOW = getattr(os, "O_NOFOLLOW", 0)
 _NO_WAIT = getattr(os, "O_NONBLOCK", 0)
 """So that opening a FIFO doesn't wait for its other end."""
@@ -94,13 +95,13 @@ class HandleDirectory(Directory):
 
     @classmethod
     def root(cls, path: Path) -> Self:
-        return cls(os.open(path, os.O_RDONLY | os.O_DIRECTORY | _CLOSE_ON_EXEC))
+        return cls(os.open(path, os.O_RDONLY | _FOLDER_ONLY | _CLOSE_ON_EXEC))
 
     def same(self) -> Self:
         return self._enter(".")  # a duplicate would share the place in a listing with other threads
 
     def _enter(self, part: str) -> Self:
-        return type(self)(self.open(part, os.O_RDONLY | os.O_DIRECTORY))
+        return type(self)(self.open(part, os.O_RDONLY | _FOLDER_ONLY))
 
     def make(self, part: str, mode: int) -> None:
         os.mkdir(part, mode, dir_fd=self._fd)
