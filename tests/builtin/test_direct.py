@@ -83,7 +83,6 @@ def test_loopback_is_known_by_name_and_number(host: str, expected: bool) -> None
     assert is_loopback(host) is expected
 
 
-@pytest.mark.spec("direct/agent-warns-once-on-plain-http")
 @pytest.mark.parametrize(
     ("url", "kind"),
     [

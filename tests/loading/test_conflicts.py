@@ -1,6 +1,8 @@
 """One owner for every name."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from codefyui_core.loading import NameKind, PluginConflict, RouteProblem, check_node_types, check_routes, load
 from codefyui_core.plugin import Auth, Route
@@ -164,6 +166,22 @@ def _route(path: str, method: str = "GET", auth: Auth = Auth.SESSION) -> Route:
 def test_routes_that_fit_the_same_requests_conflict(one: str, other: str) -> None:
     with pytest.raises(PluginConflict, match=r"left-pack.*right-pack"):
         check_routes([("left-pack", _route(one)), ("right-pack", _route(other, method="get"))])
+
+
+_PART = st.text("abcxyz-_.", min_size=1, max_size=6)
+_NAME = st.from_regex(r"[a-z_][a-z0-9_]{0,8}", fullmatch=True)
+
+
+@given(st.lists(st.one_of(_PART, st.none()), min_size=1, max_size=5), st.data())
+def test_the_names_of_variables_never_tell_two_routes_apart(
+    parts: list[str | None], data: st.DataObject
+) -> None:
+    def path() -> str:
+        words = [f"{{{data.draw(_NAME)}}}" if part is None else part for part in parts]
+        return "/api/" + "/".join(words)
+
+    with pytest.raises(PluginConflict):
+        check_routes([("left-pack", _route(path())), ("right-pack", _route(path()))])
 
 
 def test_routes_that_differ_are_fine() -> None:

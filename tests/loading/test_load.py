@@ -1,10 +1,14 @@
 """What becomes of installed plugins, good and bad."""
 
 import logging
+from importlib.metadata import EntryPoint
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from codefyui_core.loading import NameKind, load
+from codefyui_core.loading.installed import installed
 from codefyui_core.plugin import Plane, PluginState
 from codefyui_core.testing.distributions import FakeSite
 
@@ -38,6 +42,22 @@ def test_plugins_are_found_by_their_installation_alone(site: FakeSite) -> None:
     assert registry.provider_of("flowers") == "flower-pack"
 
 
+def test_connectors_and_backends_are_found_by_name(site: FakeSite) -> None:
+    site.install(
+        "post", DESCRIBED.replace("# PART", "") + STORED.partition("hookimpl\n")[2].replace("PART", "")
+    )
+    registry = load(plane=None, entry_points=site.entry_points())
+    assert registry.plugins[0].brings == ("connector pigeon", "storage tape")
+    assert (list(registry.connectors), list(registry.backends)) == (["pigeon"], ["tape"])
+
+
+@given(st.permutations(["a", "b", "c", "d"]))
+def test_the_order_of_installation_changes_nothing(names: list[str]) -> None:
+    found = [EntryPoint(name=name, group="codefyui", value=f"pack_{name}:absent") for name in names]
+    assert [plugin.name for plugin in installed(found)] == ["a", "b", "c", "d"]
+    assert [plugin.distribution for plugin in installed(found)] == ["pack_a", "pack_b", "pack_c", "pack_d"]
+
+
 def test_plugins_are_read_in_name_order(site: FakeSite) -> None:
     for name in ("zinnia", "aster", "lily"):
         site.install(f"pack-{name}", GOOD.replace("flowers", name), plugin=name)
@@ -45,6 +65,35 @@ def test_plugins_are_read_in_name_order(site: FakeSite) -> None:
     assert [info.entry_point for info in registry.plugins] == ["aster", "lily", "zinnia"]
     assert [catalog.name for catalog in registry.catalogs] == ["aster", "lily", "zinnia"]
 
+
+DESCRIBED = (
+    HEAD
+    + """
+class C(Connector):
+    name = "pigeon"
+    title = "Pigeon"
+    # PART
+    def control(self, host): ...
+    def agent(self, host): ...
+@hookimpl
+def codefyui_connectors(): return [C()]
+"""
+)
+STORED = (
+    HEAD
+    + """
+class B(StorageBackend):
+    name = "tape"
+    title = "Tape"
+    kind = StorageKind.CARRIER
+    preference = 1
+    # PART
+    def control(self, host): ...
+    def agent(self, host): ...
+@hookimpl
+def codefyui_storage_backends(): return [B()]
+"""
+)
 
 BROKEN = {
     "import": ("import nothing_of_that_name", "nothing_of_that_name"),
@@ -74,6 +123,20 @@ BROKEN = {
         + "@hookimpl\ndef codefyui_settings(): return [S]",
         "alias",
     ),
+    "no_protocol": (DESCRIBED.replace("# PART", "protocol = 'one'"), "protocol"),
+    "no_form": (DESCRIBED.replace("(Connector)", "(LinkConnector)"), "form"),
+    "abstract": (DESCRIBED.replace("def agent(self, host): ...", ""), "abstract"),
+    "kind": (STORED.replace("StorageKind.CARRIER", "'carrier'"), "kind"),
+    "preference": (STORED.replace("preference = 1", "preference = None"), "preference"),
+    "ticket": (STORED.replace("# PART", "ticket = dict"), "a class derived from Ticket"),
+    "fields": (STORED.replace("# PART", "worker_fields = ['a']"), "worker_fields"),
+    "planes": (
+        HEAD
+        + "class S(PluginSettings):\n    planes = {'control'}\n"
+        + "@hookimpl\ndef codefyui_settings(): return [S]",
+        "Plane",
+    ),
+    "object": (HEAD + "@hookimpl\ndef codefyui_settings(): return [PluginSettings()]", "not a class"),
     "wrapper": (HEAD + "@hookimpl(wrapper=True)\ndef codefyui_connectors():\n    return (yield)", "wrapper"),
 }
 
