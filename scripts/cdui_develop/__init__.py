@@ -1,0 +1,1 @@
+"""What contributors run: the gates, and all tests with what they need."""

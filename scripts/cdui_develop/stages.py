@@ -1,0 +1,74 @@
+"""Commands run one after another, and the table of what became of them."""
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stage:
+    """One command. Its output is shown as it comes when ``loud``, else only when it fails."""
+
+    name: str
+    command: Sequence[str]
+    cwd: Path
+    environ: Mapping[str, str] = field(default_factory=dict)
+    loud: bool = False
+    accepted: frozenset[int] = frozenset({0})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Result:
+    """What became of a stage."""
+
+    name: str
+    passed: bool
+    seconds: float
+    last_line: str = ""
+
+
+def run_stage(stage: Stage, *, clock: Callable[[], float] = time.monotonic) -> Result:
+    """Run it, and tell as it goes."""
+    print(f"== {stage.name}: {' '.join(stage.command)}", flush=True)
+    started = clock()
+    with subprocess.Popen(
+        stage.command,
+        cwd=stage.cwd,
+        env={**os.environ, **stage.environ},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+    ) as process:
+        lines = _read(process, loud=stage.loud)
+    passed = process.returncode in stage.accepted
+    if not passed and not stage.loud:
+        print("".join(lines), end="", flush=True)
+    last = next((line.strip() for line in reversed(lines) if line.strip()), "")
+    return Result(name=stage.name, passed=passed, seconds=clock() - started, last_line=last)
+
+
+def _read(process: "subprocess.Popen[str]", *, loud: bool) -> list[str]:
+    lines = []
+    for line in process.stdout or ():
+        lines.append(line)
+        if loud:
+            sys.stdout.write(line)
+            sys.stdout.flush()
+    return lines
+
+
+def print_table(results: Sequence[Result]) -> None:
+    width = max(len(result.name) for result in results)
+    print()
+    for result in results:
+        print(f"{result.name:<{width}}  {'passed' if result.passed else 'FAILED'}  {result.seconds:7.1f} s")
+
+
+def failed(results: Sequence[Result]) -> list[str]:
+    return [result.name for result in results if not result.passed]

@@ -1,0 +1,39 @@
+"""The suites: tests by pytest, those that start services apart, and the editor's by vitest."""
+
+import json
+import shutil
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from .stages import Stage
+
+NO_TESTS = 5
+"""pytest's status when nothing was collected."""
+
+
+def suites(root: Path, *, fast: bool, extra: Sequence[str]) -> Iterator[Stage]:
+    """In the order in which they run. ``extra`` goes to pytest."""
+    yield _pytest(root, "tests", "not service", extra)
+    if not fast:
+        yield _pytest(root, "services", "service", extra)
+    if not extra and _has_web_tests(root):
+        yield from _web(root)
+
+
+def _pytest(root: Path, name: str, marker: str, extra: Sequence[str]) -> Stage:
+    command = [sys.executable, "-m", "pytest", "-n", "2", "--dist", "loadfile", "-m", marker, *extra]
+    accepted = frozenset({0, NO_TESTS})
+    return Stage(name=name, command=command, cwd=root, loud=True, accepted=accepted)
+
+
+def _has_web_tests(root: Path) -> bool:
+    package = root / "web" / "package.json"
+    return package.is_file() and "test" in json.loads(package.read_text()).get("scripts", {})
+
+
+def _web(root: Path) -> Iterator[Stage]:
+    npm, web = shutil.which("npm") or "npm", root / "web"
+    if not (web / "node_modules").is_dir():
+        yield Stage(name="web packages", command=[npm, "ci", "--no-audit", "--no-fund"], cwd=web)
+    yield Stage(name="web", command=[npm, "test", "--silent"], cwd=web, environ={"CI": "true"}, loud=True)

@@ -1,0 +1,124 @@
+"""``cdui check`` and ``cdui test``: what is run, and what is told at the end."""
+
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cdui_develop import main as develop
+from cdui_develop.services import SERVICES, Service, install, missing, on_ci
+from cdui_develop.stages import Stage, failed, print_table, run_stage
+from cdui_develop.suites import suites
+from cdui_develop.summary import counts, summary
+
+
+def stage(
+    code: str, *, name: str = "one", loud: bool = False, accepted: frozenset[int] = frozenset({0})
+) -> Stage:
+    command = [sys.executable, "-c", code]
+    return Stage(name=name, command=command, cwd=Path.cwd(), loud=loud, accepted=accepted)
+
+
+def test_a_passed_stage_is_quiet(capfd: pytest.CaptureFixture[str]) -> None:
+    result = run_stage(stage("print('details')"))
+    assert (result.passed, result.last_line) == (True, "details")
+    assert "\ndetails" not in capfd.readouterr().out
+
+
+def test_a_failed_stage_shows_its_output(capfd: pytest.CaptureFixture[str]) -> None:
+    result = run_stage(stage("print('details'); raise SystemExit(3)"))
+    assert not result.passed
+    assert "details" in capfd.readouterr().out
+
+
+def test_a_loud_stage_shows_its_output_once(capfd: pytest.CaptureFixture[str]) -> None:
+    run_stage(stage("print('details'); raise SystemExit(3)", loud=True))
+    assert capfd.readouterr().out.count("\ndetails\n") == 1
+
+
+def test_no_tests_collected_is_no_failure() -> None:
+    assert run_stage(stage("raise SystemExit(5)", accepted=frozenset({0, 5}))).passed
+
+
+def test_the_table_names_what_failed(capsys: pytest.CaptureFixture[str]) -> None:
+    results = [run_stage(stage("", name="lint")), run_stage(stage("raise SystemExit(1)", name="types"))]
+    capsys.readouterr()
+    print_table(results)
+    lines = capsys.readouterr().out.split("\n")
+    assert [line.split()[:2] for line in lines if line] == [["lint", "passed"], ["types", "FAILED"]]
+    assert failed(results) == ["types"]
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("===== 2 failed, 30 passed, 1 warning in 1.20s =====", {"failed": 2, "passed": 30, "warnings": 1}),
+        (
+            "10 passed, 3 deselected, 1 error in 61.02s (0:01:01)",
+            {"passed": 10, "deselected": 3, "errors": 1},
+        ),
+        ("no tests ran in 0.01s", {}),
+    ],
+)
+def test_closing_lines_are_read(line: str, expected: dict[str, int]) -> None:
+    assert counts(line) == expected
+
+
+@given(st.lists(st.tuples(st.integers(0, 99), st.integers(1, 99)), min_size=1))
+def test_closing_lines_add_up(runs: list[tuple[int, int]]) -> None:
+    lines = [f"== {bad} failed, {good} passed in 1s ==" for bad, good in runs]
+    found = counts(summary(lines, 2.0))
+    assert (found["failed"], found["passed"]) == (sum(bad for bad, _ in runs), sum(good for _, good in runs))
+
+
+def test_fast_leaves_out_services(tmp_path: Path) -> None:
+    assert [one.name for one in suites(tmp_path, fast=True, extra=[])] == ["tests"]
+    assert [one.name for one in suites(tmp_path, fast=False, extra=["-k", "x"])] == ["tests", "services"]
+
+
+def test_words_after_the_dashes_go_to_pytest(tmp_path: Path) -> None:
+    assert all(one.command[-2:] == ["-k", "x"] for one in suites(tmp_path, fast=False, extra=["-k", "x"]))
+
+
+def test_the_editors_tests_run_when_it_has_some(tmp_path: Path) -> None:
+    (tmp_path / "web" / "node_modules").mkdir(parents=True)
+    (tmp_path / "web" / "package.json").write_text('{"scripts": {"test": "vitest run"}}')
+    assert [one.name for one in suites(tmp_path, fast=True, extra=[])] == ["tests", "web"]
+
+
+ABSENT = Service(name="nothing", package="nothing-at-all", programs=("no-such-program", "/no/such/*"))
+PRESENT = Service(name="sh", package="dash", programs=("no-such-program", "/bin/s*"))
+
+
+def test_a_service_is_present_when_any_of_its_programs_is() -> None:
+    assert missing([ABSENT, PRESENT]) == [ABSENT]
+
+
+@pytest.mark.parametrize(("value", "expected"), [("true", True), ("1", True), ("", False), ("false", False)])
+def test_ci_is_told_by_its_variable(value: str, expected: bool) -> None:
+    assert on_ci({"CI": value}) is expected
+
+
+def test_services_are_installed_by_apt_as_root_and_quietly(monkeypatch: pytest.MonkeyPatch) -> None:
+    commands: list[tuple[list[str], dict[str, str]]] = []
+    monkeypatch.setattr("shutil.which", lambda name: f"/usr/bin/{name}")
+    monkeypatch.setattr("os.geteuid", lambda: 0)
+    install([ABSENT], run=lambda command, env, **_: commands.append((command, env)))
+    assert [command[-1] for command, _ in commands] == ["update", "nothing-at-all"]
+    assert all(environ["DEBIAN_FRONTEND"] == "noninteractive" for _, environ in commands)
+
+
+def test_without_rights_nothing_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.geteuid", lambda: 1000)
+    install(SERVICES, run=lambda *_, **__: pytest.fail("must not run"))
+
+
+def test_a_missing_service_is_a_failure_on_ci(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("CI", "true")
+    monkeypatch.setattr(develop, "_services", lambda: ["nginx"])
+    assert develop.main(["test"]) == 1
+    assert "nginx" in capsys.readouterr().out
