@@ -7,6 +7,8 @@ import struct
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from PIL import Image
 from sklearn.datasets import load_breast_cancer, load_digits, load_iris, load_wine
 from sklearn.model_selection import train_test_split
@@ -16,6 +18,7 @@ from codefyui_core.errors import CodefyError
 from codefyui_core.testing.node_context import RecordingContext, execute
 from codefyui_nodes_torch.data.batch import DatasetBatch
 from codefyui_nodes_torch.data.dataset import Dataset
+from codefyui_nodes_torch.data.idx import read_idx
 from codefyui_nodes_torch.data.loader import DataLoader
 from codefyui_nodes_torch.data.transform import Transform
 
@@ -125,6 +128,18 @@ def test_a_damaged_idx_file_is_named(damage, tmp_path):
     path.write_bytes(damage(path.read_bytes()))
     with pytest.raises(CodefyError, match="train-images-idx3-ubyte can't be read"):
         dataset(tmp_path)
+
+
+@given(cut=st.integers(0, 4 + 4 * 3 + 2 * 3 * 3 - 1), packed=st.booleans())
+def test_an_idx_file_cut_anywhere_is_refused(cut, packed, tmp_path_factory):
+    data = idx(np.zeros((2, 3, 3), dtype=np.uint8))
+    path = tmp_path_factory.mktemp("idx") / "images"
+    path.write_bytes(gzip.compress(data)[: cut + 4] if packed else data[:cut])
+    if packed and len(gzip.compress(data)) <= cut + 4:
+        assert read_idx(path).shape == (2, 3, 3)
+        return
+    with pytest.raises(CodefyError, match="images can't be read"):
+        read_idx(path)
 
 
 def test_the_cache_folder_can_not_be_left(tmp_path):

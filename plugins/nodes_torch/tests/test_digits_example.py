@@ -94,3 +94,16 @@ def test_everything_in_it_is_started_or_fed(document):
     started = {edge["target"] for edge in document["edges"] if edge["type"] == "trigger"}
     fed = {edge["target"] for edge in document["edges"] if edge["type"] == "data"}
     assert {node["id"] for node in document["nodes"] if node["type"] != "Start"} == started | fed
+
+
+def test_its_params_and_ports_are_those_of_the_nodes(document):
+    kinds = {node["id"]: NODES[node["type"]] for node in document["nodes"] if node["type"] in NODES}
+    for node in document["nodes"]:
+        if node["id"] in kinds:
+            declared = {param.name for param in kinds[node["id"]].params}
+            assert set(node["data"]["params"]) <= declared, node["id"]
+    for edge in document["edges"]:
+        if edge["type"] == "data":
+            assert edge["sourceHandle"] in {port.name for port in kinds[edge["source"]].outputs}
+        if edge["type"] == "data" and edge["target"] in kinds:
+            assert edge["targetHandle"] in {port.name for port in kinds[edge["target"]].inputs}

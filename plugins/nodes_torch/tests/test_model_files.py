@@ -1,10 +1,13 @@
 """Models and checkpoints on disk: what is written comes back, and nothing in a file is ever run."""
 
+import contextlib
 import os
 import pickle
 
 import pytest
 import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from safetensors.torch import load_file
 from torch import nn
 
@@ -131,6 +134,28 @@ def test_damaged_missing_and_empty_files_are_explained(context):
     for node in (ModelSaver, CheckpointSaver):
         with pytest.raises(CodefyError, match="path is empty"):
             execute(node, {"model": LayerGraph(TEXT), "optimizer": None}, context, path=" ")
+
+
+@pytest.fixture(scope="module")
+def whole_file(tmp_path_factory):
+    path = tmp_path_factory.mktemp("whole") / "w.pt"
+    torch.save(LayerGraph(TEXT).state_dict(), path)
+    return path
+
+
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_a_file_cut_short_or_with_a_flipped_byte_is_explained_or_whole(data, whole_file, context):
+    content = bytearray(whole_file.read_bytes())
+    place = data.draw(st.integers(0, len(content) - 1))
+    if data.draw(st.booleans()):
+        content = content[:place]
+    else:
+        content[place] ^= 0xFF
+    context.output_file(Family.MODELS, "damaged.pt").write_bytes(content)
+    # Whatever is wrong with it, the error is one for people.
+    with contextlib.suppress(CodefyError):
+        execute(ModelLoader, {"model": LayerGraph(TEXT)}, context, path="damaged.pt")
 
 
 def test_strict_forgives_names_but_never_shapes(context):

@@ -276,3 +276,42 @@ def test_a_model_can_be_copied():
     copied = copy.deepcopy(model)
     x = torch.randn(1, 2)
     assert torch.equal(copied(x), model(x))
+
+
+@st.composite
+def _graphs(draw):
+    """Layers l0, l1 … that each take one or two earlier ones; listed in any order."""
+    count = draw(st.integers(1, 7))
+    layers = []
+    for number in range(count):
+        earlier = ["in.x", *(f"l{before}" for before in range(number))]
+        kind = draw(st.sampled_from(["Tanh", "Add", "Subtract", "Multiply"]))
+        sources = draw(st.lists(st.sampled_from(earlier), min_size=2, max_size=2))
+        layers.append((f"l{number}", kind, sources[:1] if kind == "Tanh" else sources))
+    return layers, draw(st.permutations(layers))
+
+
+@given(_graphs())
+def test_any_graph_computes_the_same_in_whatever_order_it_is_written(graphs):
+    layers, listed = graphs
+    edges = [(source, id_) for id_, _, sources in listed for source in sources]
+    last = layers[-1][0]
+    text = drawing(
+        [(id_, kind, {}) for id_, kind, _ in listed],
+        [*edges, (last, "out.y"), ("in.x", "out.x")],
+        outputs=("y", "x"),
+    )
+    x = torch.tensor([0.3, -0.7])
+    values = {"in.x": x}
+    for id_, kind, sources in layers:
+        parts = [values[source] for source in sources]
+        match kind:
+            case "Tanh":
+                values[id_] = parts[0].tanh()
+            case "Add":
+                values[id_] = parts[0] + parts[1]
+            case "Subtract":
+                values[id_] = parts[0] - parts[1]
+            case _:
+                values[id_] = parts[0] * parts[1]
+    assert torch.equal(LayerGraph(text)(x)["y"], values[last])

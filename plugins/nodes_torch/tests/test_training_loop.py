@@ -7,6 +7,8 @@ from types import ModuleType
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -163,12 +165,18 @@ def test_batches_are_told_at_most_twice_a_second(tmp_path):
     }
 
 
-def test_long_curves_are_thinned_and_keep_their_end():
-    values = [float(number) for number in range(10 * MOST_POINTS + 3)]
-    shown = thinned(values)
+@given(st.integers(1, 10 * MOST_POINTS))
+def test_long_curves_are_thinned_and_keep_their_end(count):
+    shown = thinned([float(number) for number in range(count)])
     assert len(shown) <= MOST_POINTS
-    assert shown[-1] == values[-1]
-    assert thinned([1.0, math.nan]) == [1.0, None]
+    assert shown[-1] == count - 1
+    assert shown == sorted(shown)
+    if count <= MOST_POINTS:
+        assert len(shown) == count
+
+
+def test_points_of_a_curve_that_are_no_numbers_are_null():
+    assert thinned([1.0, math.nan, -math.inf]) == [1.0, None, None]
 
 
 def test_a_loss_that_is_no_number_stays_out_of_json(tmp_path):

@@ -8,7 +8,6 @@ partial. Those after losses may be missing.
 
 import pickle
 import re
-import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -76,7 +75,10 @@ def read_data(path: Path) -> Any:
         return torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as problem:
         raise _refused(path, problem) from problem
-    except (RuntimeError, EOFError, ValueError, OSError, KeyError, zipfile.BadZipFile) as problem:
+    except MemoryError:
+        raise
+    except Exception as problem:
+        # A damaged file can make torch fail in any way.
         raise CodefyError(
             f"{path.name} can't be read as a file of torch: {problem}", code="files.unreadable"
         ) from problem
