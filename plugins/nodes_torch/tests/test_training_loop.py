@@ -16,6 +16,7 @@ from codefyui_core.errors import CodefyError
 from codefyui_core.plugin import Family, FileRole
 from codefyui_core.testing.node_context import RecordingContext, execute
 from codefyui_nodes_torch.data.loader import DataLoader as DataLoaderNode
+from codefyui_nodes_torch.io.checkpoint_saver import CheckpointSaver
 from codefyui_nodes_torch.training.layer_graph import LayerGraph
 from codefyui_nodes_torch.training.reports import MOST_POINTS, Reporter, thinned
 from codefyui_nodes_torch.training.scheduler import LRScheduler
@@ -375,6 +376,20 @@ def test_a_finished_checkpoint_trains_no_more(tmp_path):
     assert again.metrics == []
 
 
+def test_a_checkpoint_of_checkpoint_saver_goes_on_with_its_optimizer(tmp_path):
+    context = _context(tmp_path)
+    inputs = _parts(context)
+    whole = execute(TrainingLoop, _parts(context), context, epochs=3)
+    execute(TrainingLoop, inputs, context, epochs=2)
+    saved = {"model": inputs["model"], "optimizer": inputs["optimizer"]}
+    execute(CheckpointSaver, saved, context, path="saved.pt", epoch=2)
+    again = _context(tmp_path)
+    resumed = execute(TrainingLoop, _parts(again), again, epochs=3, resume_from="saved.pt")
+    assert resumed["losses"][:2].isnan().all()
+    assert torch.equal(resumed["losses"][2], whole["losses"][2])
+    json.dumps(again.payloads, allow_nan=False)
+
+
 def test_another_schedule_or_optimizer_is_refused_on_resume(tmp_path):
     context = _context(tmp_path)
     execute(TrainingLoop, _parts(context, schedule="StepLR"), context, epochs=1, checkpoint_every=1)
@@ -466,6 +481,17 @@ def test_ddp_and_losses_of_two_outputs_are_refused(tmp_path):
         execute(TrainingLoop, _parts(context), context, strategy="ddp")
     with pytest.raises(CodefyError, match="MarginRankingLoss compares two outputs"):
         execute(TrainingLoop, _parts(context) | {"loss_fn": nn.MarginRankingLoss()}, context)
+
+
+def test_another_optimizers_schedule_and_what_is_no_module_are_refused(tmp_path):
+    context = _context(tmp_path)
+    inputs = _parts(context)
+    other = _parts(context, schedule="StepLR")["lr_scheduler"]
+    for schedule in (other, "StepLR"):
+        with pytest.raises(CodefyError, match="over the optimizer that is wired here"):
+            execute(TrainingLoop, inputs | {"lr_scheduler": schedule}, context)
+    with pytest.raises(CodefyError, match="needs a torch module; it got str"):
+        execute(TrainingLoop, inputs | {"model": "m"}, context)
 
 
 def test_tensorboard_names_its_package_when_it_is_missing(tmp_path, monkeypatch):

@@ -10,7 +10,7 @@ from codefyui_core.plugin import DataType, Family, NodeContext, Param, ParamKind
 
 from ..base import TorchNode
 from ..training.checkpoint import read_checkpoint, restore
-from ..training.devices import chosen_device, move_model
+from ..training.devices import chosen_device, move_model, wired_model
 
 
 class CheckpointLoader(TorchNode):
@@ -56,7 +56,7 @@ class CheckpointLoader(TorchNode):
     ) -> Mapping[str, Any]:
         if not params["path"]:
             raise self.unfit("path is empty; choose a checkpoint of the models folder")
-        model, optimizer = inputs["model"], inputs["optimizer"]
+        model, optimizer = wired_model(inputs, self.type), inputs["optimizer"]
         content = read_checkpoint(context.input_file(Family.MODELS, params["path"]))
         move_model(model, chosen_device(params["device"], context))
         restore(content, model, optimizer)

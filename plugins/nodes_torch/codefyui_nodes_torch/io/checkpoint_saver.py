@@ -9,6 +9,7 @@ from codefyui_core.plugin import DataType, Family, FileRole, NodeContext, Param,
 
 from ..base import TorchNode
 from ..training.checkpoint import check_owner, contents, write_checkpoint
+from ..training.devices import wired_model
 
 
 class CheckpointSaver(TorchNode):
@@ -49,7 +50,7 @@ class CheckpointSaver(TorchNode):
         name = params["path"]
         if not name.strip():
             raise self.unfit("path is empty; give the file a name, such as checkpoint.pt")
-        model, optimizer = inputs["model"], inputs["optimizer"]
+        model, optimizer = wired_model(inputs, self.type), inputs["optimizer"]
         check_owner(model, optimizer)
         losses = inputs.get("losses")
         numbers = [] if losses is None else [float(loss) for loss in losses]

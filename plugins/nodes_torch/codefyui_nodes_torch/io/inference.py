@@ -10,7 +10,7 @@ from typing_extensions import override
 from codefyui_core.plugin import DataType, NodeContext, Param, ParamKind, Port
 
 from ..base import TorchNode, shape_of
-from ..training.devices import chosen_device, evaluation_copy, moved
+from ..training.devices import chosen_device, evaluation_copy, moved, wired_model
 
 
 class Inference(TorchNode):
@@ -42,7 +42,7 @@ class Inference(TorchNode):
     def execute(
         self, inputs: Mapping[str, Any], params: Mapping[str, Any], context: NodeContext
     ) -> Mapping[str, Any]:
-        model, given = inputs["model"], self.tensor(inputs, "input", context)
+        model, given = wired_model(inputs, self.type), self.tensor(inputs, "input", context)
         self._check(model)
         device = chosen_device(params["device"], context)
         with torch.no_grad(), self.fitting(input=given):
@@ -52,9 +52,7 @@ class Inference(TorchNode):
         context.log(f"{shape_of(given)} -> {shape_of(output)}")
         return {"output": output, "model": model}
 
-    def _check(self, model: Any) -> None:
-        if not isinstance(model, nn.Module):
-            raise self.unfit(f"model needs a torch module; it got {type(model).__name__}")
+    def _check(self, model: nn.Module) -> None:
         for side in ("input", "output"):
             names = getattr(model, f"{side}_names", ())
             if len(names) > 1:

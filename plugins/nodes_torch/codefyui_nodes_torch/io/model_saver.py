@@ -12,6 +12,7 @@ from typing_extensions import override
 from codefyui_core.plugin import DataType, Family, FileRole, Node, NodeContext, Param, ParamKind, Port
 
 from ..base import UnfitError
+from ..training.devices import wired_model
 from ..training.layer_graph import LayerGraph
 from .whole_file import write_whole
 
@@ -61,9 +62,7 @@ class ModelSaver(Node):
     def execute(
         self, inputs: Mapping[str, Any], params: Mapping[str, Any], context: NodeContext
     ) -> Mapping[str, Any]:
-        model, mode, format_ = inputs["model"], params["save_mode"], params["format"]
-        if not isinstance(model, nn.Module):
-            raise UnfitError(f"ModelSaver: model needs a torch module; it got {type(model).__name__}")
+        model, mode, format_ = wired_model(inputs, self.type), params["save_mode"], params["format"]
         name = _name(params["path"], format_)
         path = context.output_file(Family.MODELS, name)
         if format_ == "safetensors":

@@ -1,7 +1,6 @@
 """Which device a node computes on, and moving things there."""
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from copy import deepcopy
 from typing import Any
 
@@ -9,6 +8,19 @@ import torch
 from torch import nn
 
 from codefyui_core.plugin import NodeContext
+
+from ..base import UnfitError, shape_of
+
+
+def wired_model(inputs: Mapping[str, Any], node: str) -> nn.Module:
+    """The module at port ``model``.
+
+    Raises: UnfitError for anything else that a MODEL wire may carry.
+    """
+    model = inputs.get("model")
+    if not isinstance(model, nn.Module):
+        raise UnfitError(f"{node}: model needs a torch module; it got {shape_of(model)}")
+    return model
 
 
 def chosen_device(value: str, context: NodeContext) -> torch.device:
@@ -76,19 +88,3 @@ def evaluation_copy(model: nn.Module, device: torch.device) -> nn.Module:
     copied = deepcopy(model)
     move_model(copied, device)
     return copied.eval()
-
-
-@contextmanager
-def own_randomness(device: torch.device, seed: int | None) -> Iterator[None]:
-    """A private global random state of the CPU and of ``device``, from ``seed`` on; None leaves it alone."""
-    if seed is None:
-        yield
-        return
-    devices = [device.index or 0] if device.type == "cuda" else []
-    with torch.random.fork_rng(devices=devices):
-        # torch.manual_seed would seed every accelerator's generator, and only this device's is put back.
-        torch.default_generator.manual_seed(seed)
-        if devices:
-            with torch.cuda.device(devices[0]):
-                torch.cuda.manual_seed(seed)
-        yield

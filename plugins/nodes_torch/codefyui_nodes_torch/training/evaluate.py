@@ -12,7 +12,7 @@ from codefyui_core.plugin import DataType, Node, NodeContext, Param, ParamKind, 
 
 from ..base import UnfitError, shape_of
 from .batches import as_batch
-from .devices import chosen_device, evaluation_copy
+from .devices import chosen_device, evaluation_copy, wired_model
 from .loss import Target
 from .measures import Hits, hits_of
 
@@ -56,7 +56,7 @@ class EvaluateModel(Node):
     ) -> Mapping[str, Any]:
         hits = Hits()
         device = chosen_device(params["device"], context)
-        model = evaluation_copy(inputs["model"], device)
+        model = evaluation_copy(wired_model(inputs, self.type), device)
         loader: DataLoader[Any] = DataLoader(inputs["dataset"], batch_size=int(params["batch_size"]))
         interrupted: dict[str, Any] = {}
         with torch.inference_mode():

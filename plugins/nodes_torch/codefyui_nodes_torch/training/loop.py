@@ -7,11 +7,10 @@ the middle of an epoch too.
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.optim import lr_scheduler
 
 from codefyui_core.plugin import NodeContext
@@ -19,62 +18,16 @@ from codefyui_core.plugin import NodeContext
 from ..base import UnfitError
 from .batches import as_batch
 from .checkpoint import contents, restore, schedule_contents
-from .devices import move_model, move_state, own_randomness
+from .devices import move_model, move_state
 from .early_stopping import EarlyStopping
 from .keeping import Keeper
 from .loss import target_of
 from .measures import Hits, Mean, hits_of, loss_of
-from .precision import Precision, Stepper
+from .precision import Stepper
+from .randomness import own_randomness, random_states, reseed, set_random_states
 from .reports import EpochReport, Reporter
 from .scheduler import fit_to_run
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Parts:
-    """What is trained, with what, on what."""
-
-    model: nn.Module
-    loader: Any
-    optimizer: torch.optim.Optimizer
-    loss_fn: nn.Module
-    val_loader: Any | None = None
-    scheduler: Any | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
-    """How it is trained."""
-
-    epochs: int
-    device: torch.device
-    patience: int = 0
-    clip_norm: float = 0.0
-    precision: Precision = Precision.FP32
-
-
-@dataclass(slots=True, kw_only=True)
-class History:
-    """What the epochs so far gave."""
-
-    losses: list[float] = field(default_factory=list)
-    val_losses: list[float] = field(default_factory=list)
-    val_accuracies: list[float] = field(default_factory=list)
-    lrs: list[float] = field(default_factory=list)
-
-    @property
-    def epochs(self) -> int:
-        return len(self.losses)
-
-
-@dataclass(slots=True, kw_only=True)
-class Partial:
-    """The epoch that is going on."""
-
-    seed: int
-    batches: int = 0
-    mean: Mean = field(default_factory=Mean)
-    random_states: tuple[Tensor, ...] | None = None
-    """Taken at a checkpoint, to go on from after the batches done were skipped."""
+from .state import History, Partial, Parts, Settings, partial_of
 
 
 class Stopped(Exception):
@@ -160,13 +113,13 @@ class Training:
             self._train_batch(item, partial)
 
     def _batches_left(self, partial: Partial) -> Iterator[Any]:
-        _reseed(self._parts.loader, partial.seed)
+        reseed(self._parts.loader, partial.seed)
         iterator = iter(self._parts.loader)
         for _ in range(partial.batches):
             if next(iterator, None) is None:
                 raise UnfitError("The checkpoint is further in its epoch than this loader has batches.")
         if partial.random_states is not None:
-            _set_random_states(partial.random_states, self._settings.device)
+            set_random_states(partial.random_states, self._settings.device)
             partial.random_states = None
         yield from iterator
 
@@ -250,16 +203,8 @@ class Training:
         raise Stopped
 
     def _middle(self, partial: Partial) -> dict[str, Any]:
-        states = partial.random_states or _random_states(self._settings.device)
-        return self.checkpoint() | {
-            "partial": {
-                "seed": partial.seed,
-                "batches": partial.batches,
-                "total": float(partial.mean.total),
-                "samples": partial.mean.samples,
-                "random_states": list(states),
-            }
-        }
+        states = partial.random_states or random_states(self._settings.device)
+        return self.checkpoint() | {"partial": partial.saved(states)}
 
     def checkpoint(self) -> dict[str, Any]:
         """The state between two epochs."""
@@ -300,7 +245,7 @@ class Training:
         if content.get("early_stopping"):
             self.stopping.load(content["early_stopping"])
         if content.get("partial"):
-            self._partial = _partial(content["partial"])
+            self._partial = partial_of(content["partial"])
             # The steps were taken before the checkpoint; torch would warn that there were none.
             self._parts.optimizer._opt_called = True  # type: ignore[attr-defined]
 
@@ -327,31 +272,3 @@ class Training:
 
 def _floats(values: Any) -> list[float]:
     return [] if values is None else [float(value) for value in values]
-
-
-def _reseed(loader: Any, seed: int) -> None:
-    """Set the order of a loader's batches; one without a generator takes the global one."""
-    for owner in (loader, getattr(loader, "sampler", None)):
-        generator = getattr(owner, "generator", None)
-        if isinstance(generator, torch.Generator):
-            generator.manual_seed(seed)
-
-
-def _random_states(device: torch.device) -> tuple[Tensor, ...]:
-    own = (torch.cuda.get_rng_state(device),) if device.type == "cuda" else ()
-    return (torch.get_rng_state(), *own)
-
-
-def _set_random_states(states: tuple[Tensor, ...], device: torch.device) -> None:
-    torch.set_rng_state(states[0])
-    if device.type == "cuda" and len(states) > 1:
-        torch.cuda.set_rng_state(states[1], device)
-
-
-def _partial(saved: Mapping[str, Any]) -> Partial:
-    return Partial(
-        seed=int(saved["seed"]),
-        batches=int(saved["batches"]),
-        mean=Mean(total=float(saved["total"]), samples=int(saved["samples"])),
-        random_states=tuple(saved["random_states"]),
-    )

@@ -10,6 +10,7 @@ from typing_extensions import override
 from codefyui_core.plugin import DataType, Node, NodeContext, Param, ParamKind, Port
 
 from ..base import UnfitError
+from .devices import wired_model
 
 CLASSES: Mapping[str, type[torch.optim.Optimizer]] = MappingProxyType(
     {
@@ -55,7 +56,7 @@ class Optimizer(Node):
     def execute(
         self, inputs: Mapping[str, Any], params: Mapping[str, Any], context: NodeContext
     ) -> Mapping[str, Any]:
-        parameters = list(inputs["model"].parameters())
+        parameters = list(wired_model(inputs, self.type).parameters())
         if not parameters:
             raise UnfitError("This model has no parameters to train; wire one that has.")
         settings: dict[str, Any] = {

@@ -10,8 +10,9 @@ from typing_extensions import override
 
 from codefyui_core.plugin import DataType, Node, NodeContext, Param, ParamKind, Port
 
-from .devices import chosen_device, own_randomness
+from .devices import chosen_device
 from .layer_graph import LayerGraph
+from .randomness import own_randomness
 
 
 def chain_text(layers: list[tuple[str, str, dict[str, Any] | None]]) -> str:

@@ -23,11 +23,12 @@ from codefyui_core.plugin import (
 
 from ..base import UnfitError
 from .checkpoint import check_owner, read_checkpoint
-from .devices import chosen_device
+from .devices import chosen_device, wired_model
 from .keeping import Keeper, run_label
-from .loop import Parts, Settings, Training
+from .loop import Training
 from .precision import Precision
 from .reports import Reporter, open_tensorboard
+from .state import Parts, Settings
 
 
 class TrainingLoop(Node):
@@ -152,6 +153,7 @@ class TrainingLoop(Node):
         _check_strategy(params["strategy"])
         parts, settings = _parts(inputs), _settings(params, context)
         check_owner(parts.model, parts.optimizer)
+        _check_schedule(parts)
         start = (
             read_checkpoint(context.input_file(Family.MODELS, params["resume_from"]))
             if params["resume_from"]
@@ -182,9 +184,17 @@ def _check_strategy(strategy: str) -> None:
         )
 
 
+def _check_schedule(parts: Parts) -> None:
+    if parts.scheduler is not None and getattr(parts.scheduler, "optimizer", None) is not parts.optimizer:
+        raise UnfitError(
+            "TrainingLoop: lr_scheduler needs a schedule over the optimizer that is wired here; wire that"
+            " optimizer into LRScheduler."
+        )
+
+
 def _parts(inputs: Mapping[str, Any]) -> Parts:
     return Parts(
-        model=inputs["model"],
+        model=wired_model(inputs, "TrainingLoop"),
         loader=inputs["dataloader"],
         optimizer=inputs["optimizer"],
         loss_fn=inputs["loss_fn"],
