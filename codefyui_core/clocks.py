@@ -121,6 +121,10 @@ class AttentiveClock:
         finally:
             timer.cancel()
 
+    async def delay(self, seconds: float) -> None:
+        """Wait by the source, able or not: before trying again what this process wasn't able to do."""
+        await self._source.sleep(seconds)
+
     def timer(
         self,
         delay_s: float,

@@ -11,8 +11,8 @@ from codefyui_core.wire.messages import (
     AttemptKey,
     CatalogMessage,
     Hello,
-    Items,
     ItemKind,
+    Items,
     Part,
 )
 

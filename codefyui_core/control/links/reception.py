@@ -1,0 +1,416 @@
+"""Lets agents in: from the HTTP request over hello and admission to the welcome."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from itertools import count
+
+from aiohttp import web
+
+from codefyui_core.clocks import AttentiveClock
+from codefyui_core.control.db.database import Database
+from codefyui_core.control.runs.desk import RunDesk
+from codefyui_core.errors import CodefyError, status_of
+from codefyui_core.plugin.values import JsonObject
+from codefyui_core.wire import codec
+from codefyui_core.wire.limits import HANDSHAKE_S, PROBE_S
+from codefyui_core.wire.messages import (
+    PROTOCOL,
+    Hello,
+    LineSettings,
+    RefusalCode,
+    Refused,
+    Verdict,
+    Welcome,
+    WorkerIdentity,
+)
+
+from .actors import Actor, Actors
+from .admission import Before, Decision, Party, Scene, decide
+from .errors import CredentialRevoked, NotEnrolled
+from .line import Line, close_socket, new_socket
+from .peer import Peer, peer_of
+from .refusals import Refusals
+from .session import Session, Surroundings
+from .tokens import milliseconds
+from .views import view_of
+from .workers import WorkerRow, Workers
+
+REFUSAL_HEADER = "X-CodefyUI-Refusal"
+"""In every HTTP refusal of ours; a 401 or 403 without it came from a proxy."""
+AT_ONCE = 64
+"""Handshakes that look into the database at the same time."""
+BUSY_AFTER_S = 5.0
+HELD_AFTER_S = 60.0
+
+
+class NotAdmitted(Exception):
+    """The connection is refused with this frame."""
+
+    def __init__(self, refused: Refused, *, listed: bool = True) -> None:
+        super().__init__(refused.reason)
+        self.refused = refused
+        self.listed = listed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Room:
+    """What reception works with."""
+
+    db: Database
+    workers: Workers
+    actors: Actors
+    refusals: Refusals
+    clock: AttentiveClock
+    log: logging.Logger
+    version: str
+    machine_id: str
+    settings: LineSettings
+    desk: Callable[[], RunDesk]
+    open: Callable[[], bool]
+    """False while stopping: everybody is refused ``busy``."""
+    around: Callable[[], Surroundings]
+    backend_data: Callable[[Session], Awaitable[dict[str, JsonObject]]]
+    connected: Callable[[Session], Awaitable[None]]
+    """A session was welcomed."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Arrival:
+    """One connection on its way in."""
+
+    worker: WorkerRow
+    peer: Peer
+    line: Line
+    hello: Hello | None = None
+    session: Session | None = None
+
+    @property
+    def said(self) -> Hello:
+        assert self.hello is not None
+        return self.hello
+
+
+class Reception:
+    """The handler of ``/ws/worker``."""
+
+    def __init__(self, room: Room) -> None:
+        self._room = room
+        self._numbers = count(1)
+        self._at_once = asyncio.Semaphore(AT_ONCE)
+
+    # ------------------------------------------------------------ the HTTP step
+
+    async def handle(self, request: web.Request, *, link_id: str | None = None) -> web.StreamResponse:
+        """``link_id``: the link whose listener it came in by, which lets in its own worker alone."""
+        peer = peer_of(request)
+        try:
+            worker = await self._authenticate(request, peer)
+        except CodefyError as error:
+            return _refusal(error)
+        if link_id is not None and worker.link_id != link_id:
+            return _refusal(NotEnrolled("That worker doesn't belong to this tunnel."))
+        socket = new_socket()
+        await socket.prepare(request)
+        line = Line(socket, request, self._room.clock)
+        arrival = Arrival(worker=worker, peer=peer, line=line)
+        try:
+            await self._serve(arrival)
+        finally:
+            await close_socket(socket)
+        return socket
+
+    async def _authenticate(self, request: web.Request, peer: Peer) -> WorkerRow:
+        scheme, _, credential = request.headers.get("Authorization", "").partition(" ")
+        try:
+            if scheme.lower() != "bearer":
+                raise NotEnrolled("A worker's credential is missing (Authorization: Bearer).")
+            return await self._room.workers.authenticate(credential.strip())
+        except CredentialRevoked as error:
+            listed = self._room.refusals.add_revoked(
+                credential_hash=error.credential_hash,
+                name=error.name,
+                address=peer.address,
+                reason=error.message,
+            )
+            if listed:
+                self._room.log.warning("refused a connection from %s: %s", peer.address, error.message)
+            raise
+
+    # ------------------------------------------------------------ the connection
+
+    async def _serve(self, arrival: Arrival) -> None:
+        writing = asyncio.create_task(arrival.line.write(), name="worker line")
+        try:
+            await self._admit(arrival)
+        except NotAdmitted as no:
+            self._refuse(arrival, no)
+            await writing
+        except ConnectionError:
+            arrival.line.abort()
+        else:
+            await self._follow(arrival)
+        finally:
+            arrival.line.closing = True
+            writing.cancel()
+            await asyncio.gather(writing, return_exceptions=True)
+
+    async def _follow(self, arrival: Arrival) -> None:
+        session = arrival.session
+        assert session is not None
+        working = asyncio.create_task(session.work(), name=f"worker {session.view.name}")
+        why = "the connection was closed"
+        try:
+            why = await session.read()
+        finally:
+            await asyncio.shield(self._end(session, working, why))
+            self._room.log.info("worker %s is disconnected: %s", session.view.name, why)
+
+    async def _end(self, session: Session, working: asyncio.Task[None], why: str) -> None:
+        session.dispose()
+        await asyncio.gather(working, return_exceptions=True)
+        await self._room.actors.down(session, why)
+        session.closed.set()
+
+    def _refuse(self, arrival: Arrival, no: NotAdmitted) -> None:
+        refused, name = no.refused, arrival.worker.name
+        self._room.log.warning(
+            "refused worker %s from %s: %s", name, arrival.peer.address or "a tunnel", refused.reason
+        )
+        if no.listed:
+            self._room.refusals.add(
+                name=name, address=arrival.peer.address, code=refused.code.value, reason=refused.reason
+            )
+        arrival.line.finish(refused)
+
+    # ------------------------------------------------------------ hello
+
+    async def _admit(self, arrival: Arrival) -> None:
+        silence = self._room.clock.timer(HANDSHAKE_S, arrival.line.abort)
+        try:
+            arrival.hello = await self._hello(arrival)
+        except codec.BadFrame as error:
+            raise _bad(error) from error
+        finally:
+            silence.cancel()
+        if arrival.hello.name.lower() != arrival.worker.name.lower():
+            raise _refused(
+                RefusalCode.OTHER_NAME,
+                f"this credential belongs to worker {arrival.worker.name}, not {arrival.hello.name}; "
+                f"forget it (cdui agent forget) to enroll under another name",
+            )
+        if arrival.hello.instance:
+            reason = "this control plane doesn't serve instances; start the agent without --instance"
+            raise _refused(RefusalCode.BAD_MESSAGE, reason)
+        async with self._at_once:
+            await self._seat(arrival)
+
+    async def _hello(self, arrival: Arrival) -> Hello:
+        first = await _next(arrival.line)
+        protocol, version = codec.read_version(first)
+        self._check_version(protocol, version)
+        message = arrival.line.read(first) if not codec.is_head(first) else None
+        while message is None:
+            message = arrival.line.read(await _next(arrival.line))
+        if not isinstance(message, Hello):
+            raise codec.BadFrame(message.t, "the first message has to be hello")
+        self._check_version(message.protocol, message.version)
+        return message
+
+    def _check_version(self, protocol: int, version: str) -> None:
+        if version != self._room.version or protocol != PROTOCOL:
+            text = f"version mismatch: worker {version[:64]}, control plane {self._room.version}"
+            if version == self._room.version:
+                text += f" (protocol {protocol} and {PROTOCOL})"
+            raise _refused(RefusalCode.VERSION_MISMATCH, text)
+
+    # ------------------------------------------------------------ admission
+
+    async def _seat(self, arrival: Arrival) -> None:
+        room = self._room
+        actor = room.actors.of(arrival.worker.id)
+        try:
+            async with actor.lock:
+                self._check_open()
+                # Read again: it may have been removed or re-keyed while this hello waited.
+                arrival.worker = await self._still_enrolled(arrival)
+                await self._decide(arrival, actor)
+                await self._welcome(arrival, actor)
+        except (NotAdmitted, ConnectionError):
+            raise
+        except Exception as error:
+            room.log.exception("the hello of worker %s failed", arrival.worker.name)
+            raise _busy("the control plane can't use its database now") from error
+
+    async def _still_enrolled(self, arrival: Arrival) -> WorkerRow:
+        row = await self._room.workers.get(arrival.worker.id)
+        if row is None or row.name != arrival.worker.name:
+            raise _refused(RefusalCode.REVOKED, "this worker was removed from the control plane")
+        return row
+
+    def _check_open(self) -> None:
+        if not self._room.open():
+            raise _busy("the control plane is starting or stopping")
+
+    async def _decide(self, arrival: Arrival, actor: Actor) -> None:
+        answered: bool | None = None
+        while True:
+            decision = decide(await self._scene(arrival, actor, answered))
+            holder = actor.session
+            match decision:
+                case Decision.ADMIT | Decision.REPLACE:
+                    return
+                case Decision.HELD:
+                    raise _held(arrival.worker.name)
+                case Decision.PROBE:
+                    assert holder is not None
+                    answered = await holder.probe(PROBE_S)
+                case Decision.TAKE_OVER:
+                    assert holder is not None
+                    holder.line.abort()
+                    if not await self._room.actors.down_locked(holder, "its machine went silent"):
+                        raise _busy("the control plane can't use its database now")
+
+    async def _scene(self, arrival: Arrival, actor: Actor, answered: bool | None) -> Scene:
+        hello, worker, holder = arrival.said, arrival.worker, actor.session
+        newcomer = _party(hello)
+        if holder is not None:
+            return Scene(newcomer=newcomer, holder=_party(holder.hello), probe_answered=answered)
+        in_flight = await self._room.desk().in_flight(worker.id)
+        shows = in_flight > 0 and await self._room.desk().check_leases(worker.id, hello.attempts)
+        before = Before(
+            machine_id=worker.machine_id, home_id=worker.home_id, one_shot=worker.last_agent_one_shot
+        )
+        return Scene(newcomer=newcomer, before=before, in_flight=in_flight, shows_leases=shows)
+
+    # ------------------------------------------------------------ welcome
+
+    async def _welcome(self, arrival: Arrival, actor: Actor) -> None:
+        room, hello = self._room, arrival.said
+        verdicts = await room.desk().hello(arrival.worker.id, hello.incarnation, hello.attempts)
+        types = await self._types(hello)
+        session = self._session(arrival, actor, types)
+        arrival.session = session
+        try:
+            arrival.worker = await room.workers.update(arrival.worker.id, **self._told(arrival))
+            session.line.send(self._welcome_of(session, verdicts, await room.backend_data(session)))
+        except BaseException:
+            session.dispose()
+            await room.actors.down_locked(actor.session or session, "its hello failed")
+            raise
+        room.actors.seat(actor, session)
+        if room.refusals.clear(arrival.worker.name):
+            room.log.info("worker %s connected, its refusal is cleared", arrival.worker.name)
+        await room.connected(session)
+
+    async def _types(self, hello: Hello) -> frozenset[str] | None:
+        own = self._room.around().own()
+        if hello.catalog_hash is None:
+            return None
+        if own is not None and own.definitions.hash == hello.catalog_hash:
+            return frozenset(own.definitions.nodes)
+        known = await self._room.workers.catalog(hello.catalog_hash)
+        return None if known is None else frozenset(known)
+
+    def _session(self, arrival: Arrival, actor: Actor, types: frozenset[str] | None) -> Session:
+        room, hello = self._room, arrival.said
+        return Session(
+            number=(room.db.epoch << 32) + next(self._numbers),
+            worker_id=arrival.worker.id,
+            hello=hello,
+            line=arrival.line,
+            lock=actor.lock,
+            view=view_of(arrival.worker, hello, server_machine_id=room.machine_id, now=room.clock.now()),
+            types=types,
+            wants_catalog=hello.catalog_hash is not None and types is None,
+            around=room.around(),
+        )
+
+    def _told(self, arrival: Arrival) -> dict[str, object]:
+        """What hello changes in the worker's row."""
+        hello, peer = arrival.said, arrival.peer
+        same_machine = hello.machine_id == self._room.machine_id
+        return {
+            "machine_id": hello.machine_id,
+            "home_id": hello.home_id,
+            "platform": hello.platform,
+            "last_agent_one_shot": hello.one_shot,
+            "devices": [device.model_dump() for device in hello.devices],
+            "version": hello.version,
+            "connector": hello.connector,
+            "address": peer.address,
+            "plain_http": peer.in_the_clear and not same_machine,
+            "catalog_hash": hello.catalog_hash,
+            "fingerprint": hello.fingerprint,
+            "plugins": hello.plugins,
+            "last_seen": milliseconds(self._room.clock),
+        }
+
+    def _welcome_of(
+        self, session: Session, verdicts: tuple[Verdict, ...], storage: dict[str, JsonObject]
+    ) -> Welcome:
+        room = self._room
+        return Welcome(
+            version=room.version,
+            db_id=room.db.db_id,
+            server_epoch=room.db.epoch,
+            session=session.number,
+            worker=WorkerIdentity(id=session.worker_id, name=session.view.name),
+            settings=room.settings,
+            want_catalog=session.wants_catalog,
+            wall_time_ms=milliseconds(room.clock),
+            storage=storage,
+            verdicts=verdicts,
+        )
+
+
+async def _next(line: Line) -> str:
+    frame = await line.next_frame()
+    if frame is None:
+        raise ConnectionResetError("the agent left before its hello was complete")
+    return frame
+
+
+def _party(hello: Hello) -> Party:
+    return Party(
+        incarnation=hello.incarnation,
+        machine_id=hello.machine_id,
+        home_id=hello.home_id,
+        one_shot=hello.one_shot or bool(hello.instance),
+    )
+
+
+def _refused(code: RefusalCode, reason: str) -> NotAdmitted:
+    return NotAdmitted(Refused(code=code, reason=reason, retry="never"))
+
+
+def _busy(reason: str) -> NotAdmitted:
+    refused = Refused(code=RefusalCode.BUSY, reason=reason, retry="later", after_s=BUSY_AFTER_S)
+    return NotAdmitted(refused, listed=False)
+
+
+def _held(name: str) -> NotAdmitted:
+    reason = (
+        f"another agent holds the name {name}, or its runs do; stop that agent, or give this one a name of "
+        f"its own with --name"
+    )
+    return NotAdmitted(
+        Refused(code=RefusalCode.NAME_HELD, reason=reason, retry="later", after_s=HELD_AFTER_S)
+    )
+
+
+def _bad(error: codec.BadFrame) -> NotAdmitted:
+    reason = f"the hello can't be read: {error.reason}"
+    return NotAdmitted(Refused(code=RefusalCode.BAD_MESSAGE, reason=reason, retry="later"))
+
+
+def _refusal(error: CodefyError) -> web.Response:
+    """The answer of the HTTP step, in the shape of every API error."""
+    revoked = isinstance(error, CredentialRevoked)
+    code = RefusalCode.REVOKED if revoked else RefusalCode.UNKNOWN_CREDENTIAL
+    return web.json_response(
+        {"detail": error.message, "code": error.code},
+        status=status_of(error.code),
+        headers={REFUSAL_HEADER: code.value},
+    )

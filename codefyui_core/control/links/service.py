@@ -1,0 +1,447 @@
+"""Workers, as the rest of the control plane knows them: one object over the files beside it."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import Literal
+
+from aiohttp import web
+from pydantic import ValidationError
+
+from codefyui_core.clocks import AttentiveClock
+from codefyui_core.control.db.database import Database
+from codefyui_core.control.runs.desk import KnownWorker, RunDesk, WorkerLink
+from codefyui_core.errors import CodefyError
+from codefyui_core.loading import Registry
+from codefyui_core.machine import machine_id as this_machine
+from codefyui_core.plugin.connector import Invitation
+from codefyui_core.plugin.storage import StorageControl
+from codefyui_core.plugin.values import JsonObject
+from codefyui_core.plugin.views import WorkerChanged, WorkerEvent, WorkerEventKind, WorkerView
+from codefyui_core.settings import ControlSettings, Install
+from codefyui_core.wire.messages import CatalogMessage, ControlBye, LineSettings, Report
+
+from .actors import Actors
+from .catalogs import Own
+from .enroll import Enrolled, Enrollment, EnrollRequest
+from .errors import EnrollmentRefused, WorkerNotFound
+from .feed import Feed
+from .rate import RateLimit
+from .reception import Reception, Room
+from .refusals import Refusals
+from .rows import RowMaker, read_load
+from .session import Session, Surroundings
+from .tokens import NewToken, Tokens, command, milliseconds
+from .views import view_of
+from .workers import WorkerRow, Workers
+
+CLOSE_WITHIN_S = 3.0
+
+
+class WorkerService:
+    """Enrollment, admission, the connected workers and their rows. ``WorkerDirectory`` for runs.
+
+    ``desk`` may be set after it was made; until then agents are told that the server is busy. ``stores`` are
+    the control halves of the storage backends that have started.
+    """
+
+    def __init__(
+        self,
+        *,
+        db: Database,
+        desk: RunDesk | None = None,
+        registry: Registry,
+        catalog: Own,
+        settings: ControlSettings,
+        install: Install,
+        clock: AttentiveClock,
+        log: logging.Logger,
+        version: str,
+        machine_id: str | None = None,
+    ) -> None:
+        self.desk = desk
+        self.stores: Mapping[str, StorageControl] = {}
+        self.invite: Callable[[str], Awaitable[Invitation]] = _no_invitation
+        """What the connector that serves an address adds to the command; set by who makes their halves."""
+        self.listeners: list[Callable[[WorkerEvent], None]] = []
+        """Told of what happened to workers, after it is committed."""
+        self.install = install
+        self._db = db
+        self._registry = registry
+        self._catalog = catalog
+        self._settings = settings
+        self._clock = clock
+        self._log = log
+        self._version = version
+        self._machine_id = machine_id or this_machine()
+        self._stopping = False
+        self._feed = Feed()
+        self._workers = Workers(db)
+        self._enrollment = Enrollment(db, clock)
+        self._limit = RateLimit(clock)
+        self._refusals = Refusals(clock)
+        self.tokens_table = Tokens(db, clock)
+        self._rows = RowMaker(own=catalog, settings=settings, machine_id=self._machine_id)
+        self._actors = Actors(
+            desk=self._desk, clock=clock, log=log, changed=self._feed.changed, gone=self._gone
+        )
+        self._reception = Reception(self._room())
+
+    def _room(self) -> Room:
+        return Room(
+            db=self._db,
+            workers=self._workers,
+            actors=self._actors,
+            refusals=self._refusals,
+            clock=self._clock,
+            log=self._log,
+            version=self._version,
+            machine_id=self._machine_id,
+            settings=LineSettings(grace_s=self._settings.worker_resume_grace_s),
+            desk=self._desk,
+            open=lambda: self.desk is not None and not self._stopping,
+            around=self._around,
+            backend_data=self._backend_data,
+            connected=self._connected,
+        )
+
+    def _around(self) -> Surroundings:
+        return Surroundings(
+            desk=self._desk(),
+            clock=self._clock,
+            log=self._log,
+            own=self._catalog,
+            keep_report=self._keep_report,
+            keep_catalog=self._keep_catalog,
+            changed=self._feed.changed,
+            left=self._left,
+        )
+
+    def _desk(self) -> RunDesk:
+        assert self.desk is not None
+        return self.desk
+
+    # ------------------------------------------------------------ enrollment
+
+    async def enroll(
+        self,
+        token: str,
+        name: str | None,
+        nonce: str,
+        machine_id: str,
+        platform: str,
+        address: str,
+        link_id: str | None = None,
+    ) -> JsonObject:
+        """Trade a token for a credential. Refusals are counted for the address, or for the link.
+
+        Raises: EnrollmentRefused, TooManyAttempts, BadRequest.
+        """
+        place = f"link {link_id}" if link_id else address
+        self._limit.check(place)
+        request = EnrollRequest(
+            token=token,
+            name=name,
+            nonce=nonce,
+            machine_id=machine_id[:128],
+            platform=platform[:200],
+            link_id=link_id,
+        )
+        try:
+            enrolled = await self._enrollment.enroll(request)
+        except EnrollmentRefused as error:
+            self._limit.refused(place)
+            self._log.warning("refused an enrollment from %s: %s", address or place, error.message)
+            raise
+        await self._after_enrollment(enrolled, link_id)
+        return {
+            "credential": enrolled.credential,
+            "worker_id": enrolled.worker_id,
+            "name": enrolled.name,
+            "db_id": self._db.db_id,
+        }
+
+    async def _after_enrollment(self, enrolled: Enrolled, link_id: str | None) -> None:
+        self._log.info(
+            "worker %s %s", enrolled.name, "has a new credential" if enrolled.rekeyed else "enrolled"
+        )
+        if enrolled.rekeyed or enrolled.repeated:
+            await self._rekeyed(enrolled)
+        self._feed.changed(enrolled.worker_id)
+        row = await self._workers.get(enrolled.worker_id)
+        if row is not None:
+            kind = WorkerEventKind.REKEYED if enrolled.rekeyed else WorkerEventKind.ENROLLED
+            self._tell(kind, self._view(row), through=link_id)
+
+    async def _rekeyed(self, enrolled: Enrolled) -> None:
+        actor = self._actors.of(enrolled.worker_id)
+        async with actor.lock:
+            session, actor.session = actor.session, None
+            if session is not None:
+                session.dispose()
+                session.told_down = True
+            try:
+                if enrolled.rekeyed:
+                    await self._desk().worker_rekeyed(enrolled.worker_id)
+            finally:
+                if session is not None:
+                    session.finish(ControlBye(reason="revoked"))
+
+    async def make_token(
+        self,
+        valid_s: float | None = None,
+        uses: int | None = None,
+        worker: str | None = None,
+        address: str | None = None,
+        control_url: str = "",
+    ) -> JsonObject:
+        """A token and the command that uses it. ``worker``: re-keys that one. ``address``: what agents dial;
+        else ``control_url``, as the caller reached us.
+
+        Raises: WorkerNotFound, BadRequest.
+        """
+        if worker is not None:
+            worker = (await self._known(worker)).name
+        dialled = address or control_url
+        invitation = await self.invite(dialled)
+        asked = NewToken(worker=worker)
+        asked = NewToken(
+            valid_s=asked.valid_s if valid_s is None else valid_s,
+            uses=asked.uses if uses is None else uses,
+            worker=worker,
+        )
+        token, row = await self.tokens_table.make(asked)
+        line = command(dialled, token, name=worker, options=invitation.options)
+        notes: list[JsonObject] = [
+            {"text": note.text, "command": note.command, "value": note.value} for note in invitation.notes
+        ]
+        return {**row, "token": token, "command": line, "notes": list(notes)}
+
+    async def tokens(self) -> list[JsonObject]:
+        return await self.tokens_table.list()
+
+    async def revoke_token(self, token_id: str) -> JsonObject:
+        return await self.tokens_table.revoke(token_id)
+
+    async def hide_token(self, token_id: str) -> None:
+        await self.tokens_table.hide(token_id)
+
+    # ------------------------------------------------------------ connections
+
+    async def authenticate(self, credential: str) -> WorkerRow:
+        """Whose credential it is.
+
+        Raises: CodefyError ``auth.worker_unknown``, ``auth.worker_revoked``.
+        """
+        return await self._workers.authenticate(credential)
+
+    async def handle(self, request: web.Request, *, link_id: str | None = None) -> web.StreamResponse:
+        """The handler of ``/ws/worker``, behind the Host guard."""
+        return await self._reception.handle(request, link_id=link_id)
+
+    def refuse_newcomers(self) -> None:
+        """The server is stopping: agents that connect from now on are told ``busy``."""
+        self._stopping = True
+
+    async def stop(
+        self,
+        reason: Literal["shutdown", "restart"] = "shutdown",
+        back_within_s: float | None = None,
+    ) -> None:
+        """Say bye to everybody and wait until their lines are closed, 3 s at most."""
+        self.refuse_newcomers()
+        sessions = list(self._actors.sessions())
+        for session in sessions:
+            session.finish(ControlBye(reason=reason, back_within_s=back_within_s))
+        with suppress(TimeoutError):
+            async with asyncio.timeout(CLOSE_WITHIN_S):
+                await asyncio.gather(*(session.closed.wait() for session in sessions))
+
+    # ------------------------------------------------------------ as runs see it
+
+    def live(self) -> Sequence[WorkerLink]:
+        return tuple(self._actors.sessions())
+
+    def link(self, worker_id: str) -> WorkerLink | None:
+        return self._actors.session(worker_id)
+
+    async def by_name(self, name: str) -> KnownWorker | None:
+        row = await self._workers.by_name(name)
+        if row is None:
+            return None
+        session = self._actors.session(row.id)
+        if session is not None:
+            return KnownWorker(
+                view=session.view,
+                devices=session.devices,
+                facts=session.facts or row.facts,
+                node_types=session.node_types,
+            )
+        types = None if row.catalog_hash is None else await self._types(row.catalog_hash)
+        return KnownWorker(view=self._view(row), devices=row.devices, facts=row.facts, node_types=types)
+
+    async def _types(self, catalog_hash: str) -> frozenset[str] | None:
+        own = self._catalog()
+        if own is not None and own.definitions.hash == catalog_hash:
+            return frozenset(own.definitions.nodes)
+        known = await self._workers.catalog(catalog_hash)
+        return None if known is None else frozenset(known)
+
+    # ------------------------------------------------------------ the panel
+
+    async def list(self) -> JsonObject:
+        """``GET /api/workers``."""
+        return {"workers": [*await self.worker_rows()], "refused": [*self._refusals.rows()]}
+
+    async def worker_rows(self) -> Sequence[JsonObject]:
+        """A row a worker, by name."""
+        rows = await self._workers.all()
+        async with self._db.read() as connection:
+            load = await read_load(connection)
+        hashes = {row.catalog_hash for row in rows if row.catalog_hash is not None}
+        found = {hashed: await self._types(hashed) for hashed in hashes}
+        types = {hashed: names for hashed, names in found.items() if names is not None}
+        now_ms = milliseconds(self._clock)
+        return [
+            self._rows.row(
+                row,
+                session := self._actors.session(row.id),
+                load,
+                types=types,
+                fields=self._fields(row, session),
+                now_ms=now_ms,
+            )
+            for row in rows
+        ]
+
+    def _fields(self, row: WorkerRow, session: Session | None) -> JsonObject:
+        """What storage backends add. A failing one costs its own fields."""
+        view = self._view(row) if session is None else session.view
+        stored = row.facts if session is None else session.facts
+        fields: JsonObject = {}
+        for name, store in self.stores.items():
+            try:
+                backend = self._registry.backends[name]
+                raw = stored.get(name)
+                facts = None if raw is None else backend.facts.model_validate(raw)
+                fields |= store.worker_fields(view, facts)
+            except Exception:
+                self._log.exception("storage backend %s failed to describe worker %s", name, row.name)
+        return fields
+
+    def changes(self) -> AsyncIterator[JsonObject]:
+        """All rows, then each that changed, for ``/api/stream``."""
+        return self._feed.rows(self.worker_rows)
+
+    async def remove(self, name: str) -> JsonObject:
+        """Revoke its credential, end and fail its runs, free its name. May be repeated after a crash.
+
+        Raises: WorkerNotFound.
+        """
+        row = await self._workers.revoke(name, milliseconds(self._clock))
+        actor = self._actors.of(row.id)
+        async with actor.lock:
+            session, actor.session = actor.session, None
+            if session is not None:
+                session.dispose()
+                session.told_down = True
+            try:
+                await self._desk().worker_removed(row.id, row.name)
+                await self._workers.forget(row.id)
+            finally:
+                if session is not None:
+                    session.finish(ControlBye(reason="revoked"))
+        self._actors.forget(row.id)
+        self._feed.changed(row.id)
+        self._log.info("worker %s was removed", row.name)
+        self._tell(WorkerEventKind.REMOVED, self._view(row), through=None)
+        return {"name": row.name, "removed": True}
+
+    async def drain(self, name: str, *, drained: bool) -> JsonObject:
+        """Give it no new runs, or give it some again.
+
+        Raises: WorkerNotFound.
+        """
+        row = await self._workers.update((await self._known(name)).id, drained=drained)
+        session = self._actors.session(row.id)
+        if session is not None:
+            session.view = view_of(row, session.hello, server_machine_id=self._machine_id)
+        self._desk().offers_changed(row.id)
+        self._feed.changed(row.id)
+        kind = WorkerEventKind.DRAINED if drained else WorkerEventKind.UNDRAINED
+        self._tell(kind, self._view(row), through=None)
+        return {"name": row.name, "drained": drained}
+
+    async def _known(self, name: str) -> WorkerRow:
+        row = await self._workers.by_name(name)
+        if row is None:
+            raise WorkerNotFound(f"There is no worker named {name}. See: cdui workers list")
+        return row
+
+    # ------------------------------------------------------------ what sessions ask for
+
+    async def _keep_report(self, session: Session, report: Report) -> None:
+        await self._workers.update(
+            session.worker_id,
+            facts=self._wanted(session, report.storage),
+            trust=report.trust,
+            last_seen=milliseconds(self._clock),
+        )
+
+    def _wanted(
+        self, session: Session, storage: Mapping[str, JsonObject | None]
+    ) -> dict[str, JsonObject | None]:
+        """Facts that our halves can read; others count as not given."""
+        facts: dict[str, JsonObject | None] = {}
+        for name, given in storage.items():
+            backend = self._registry.backends.get(name)
+            if backend is None or session.hello.backends.get(name) != backend.protocol:
+                continue
+            try:
+                facts[name] = None if given is None else backend.facts.model_validate(given) and given
+            except ValidationError as error:
+                self._log.warning("facts of backend %s on worker %s: %s", name, session.view.name, error)
+        return facts
+
+    async def _keep_catalog(self, message: CatalogMessage) -> None:
+        await self._workers.keep_catalog(message.hash, message.types, milliseconds(self._clock))
+
+    async def _backend_data(self, session: Session) -> dict[str, JsonObject]:
+        data: dict[str, JsonObject] = {}
+        for name, store in self.stores.items():
+            if name not in session.hello.backends:
+                continue
+            try:
+                data[name] = await store.welcome(session.view)
+            except Exception:
+                self._log.exception("storage backend %s failed to welcome %s", name, session.view.name)
+        return data
+
+    async def _connected(self, session: Session) -> None:
+        self._log.info("worker %s is connected (session %d)", session.view.name, session.number)
+        through = session.view.link_id
+        self._tell(WorkerEventKind.CONNECTED, session.view, through=through)
+
+    async def _gone(self, session: Session) -> None:
+        with suppress(CodefyError):  # it was removed meanwhile
+            row = await self._workers.update(session.worker_id, last_seen=milliseconds(self._clock))
+            self._tell(WorkerEventKind.DISCONNECTED, self._view(row), through=None)
+
+    async def _left(self, session: Session, reason: str) -> None:
+        await self._actors.down_locked(session, f"the agent left ({reason})")
+
+    def _view(self, row: WorkerRow) -> WorkerView:
+        session = self._actors.session(row.id)
+        hello = None if session is None else session.hello
+        return view_of(row, hello, server_machine_id=self._machine_id)
+
+    def _tell(self, kind: WorkerEventKind, view: WorkerView, *, through: str | None) -> None:
+        event = WorkerEvent(kind=kind, worker=view, through=view.link_id if through else None)
+        for listener in self.listeners:
+            listener(event)
+        self._registry.observe(WorkerChanged(event=event, at=self._clock.now()))
+
+
+async def _no_invitation(address: str) -> Invitation:
+    return Invitation()

@@ -1,0 +1,368 @@
+"""One accepted connection of a worker, from its welcome to its end.
+
+The reader never waits for the database: what needs it goes into one queue, in order, and beats are answered
+beside it. So a slow database never looks like a dead worker.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from codefyui_core.clocks import AfterPause, AttentiveClock
+from codefyui_core.control.runs.desk import RunDesk
+from codefyui_core.errors import CodefyError
+from codefyui_core.plugin.values import JsonObject
+from codefyui_core.plugin.views import WorkerView
+from codefyui_core.wire.codec import BadFrame, live_hash
+from codefyui_core.wire.limits import SILENCE_S, WINDOW_BYTES
+from codefyui_core.wire.messages import (
+    Ack,
+    AckEntry,
+    AgentBeat,
+    AgentBye,
+    Assign,
+    Bad,
+    CatalogMessage,
+    ControlBeat,
+    ControlBye,
+    DeviceInfo,
+    FromAgent,
+    GrantMessage,
+    Hello,
+    Items,
+    Refuse,
+    Report,
+    Rewind,
+    Stop,
+    WantGrant,
+)
+
+from .catalogs import Comparison, Own, compare
+from .line import Line
+
+MAX_WAITING_BYTES = 8 * WINDOW_BYTES
+"""Of frames that wait for the database. The window keeps honest agents far below it."""
+RETRY_S = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surroundings:
+    """What a session needs of the room around it."""
+
+    desk: RunDesk
+    clock: AttentiveClock
+    log: logging.Logger
+    own: Own
+    keep_report: Callable[["Session", Report], Awaitable[None]]
+    keep_catalog: Callable[[CatalogMessage], Awaitable[None]]
+    changed: Callable[[str], None]
+    """The row of the worker of that id reads differently now."""
+    left: Callable[["Session", str], Awaitable[None]]
+    """The agent said bye."""
+
+
+class Session:
+    """A connected worker. Implements ``WorkerLink``. ``lock`` is its identity's: every call of the desk is
+    made under it, and only while this session is the current one.
+    """
+
+    def __init__(
+        self,
+        *,
+        number: int,
+        worker_id: str,
+        hello: Hello,
+        line: Line,
+        lock: asyncio.Lock,
+        view: WorkerView,
+        types: frozenset[str] | None,
+        wants_catalog: bool,
+        around: Surroundings,
+    ) -> None:
+        self.number = number
+        self.worker_id = worker_id
+        self.hello = hello
+        self.line = line
+        self.view = view
+        self.current = True
+        """False: a newer session speaks, or the line is down. What still comes is dropped unread."""
+        self.ready = False
+        self.accepting = hello.accepting
+        self.facts: Mapping[str, JsonObject | None] = {}
+        self.trust: JsonObject | None = None
+        self.free_memory: Mapping[str, int] = {}
+        self.spool_bytes = 0
+        self.down_why = ""
+        self.closed = asyncio.Event()
+        """Its socket is closed and the runs were told."""
+        self.told_down = False
+        """The runs know that the line is down."""
+        self._types = types
+        self.wants_catalog = wants_catalog
+        self._reported = False
+        self._lock = lock
+        self._around = around
+        self._waiting: deque[tuple[int, FromAgent]] = deque()
+        self._waiting_bytes = 0
+        self._work = asyncio.Event()
+        self._ended = asyncio.Event()
+        self._odd_beat: tuple[object, object] | None = None
+        self._probes: list[asyncio.Future[bool]] = []
+        self._silence = around.clock.timer(SILENCE_S, self._silent, after_pause=AfterPause.RESTART)
+
+    # ------------------------------------------------------------ as runs see it
+
+    @property
+    def incarnation(self) -> str:
+        return self.hello.incarnation
+
+    @property
+    def devices(self) -> Sequence[DeviceInfo]:
+        return tuple(
+            device.model_copy(update={"memory_free_bytes": free})
+            if (free := self.free_memory.get(device.device)) is not None
+            else device
+            for device in self.hello.devices
+        )
+
+    @property
+    def claimed_run(self) -> str | None:
+        return self.hello.run_id
+
+    @property
+    def fingerprint(self) -> str | None:
+        return self.hello.fingerprint
+
+    @property
+    def node_types(self) -> frozenset[str] | None:
+        own = self._around.own()
+        if own is not None and own.definitions.hash == self.hello.catalog_hash:
+            return frozenset(own.definitions.nodes)
+        return self._types
+
+    @property
+    def catalog(self) -> Comparison | None:
+        """None: it reported none, or its types haven't come yet."""
+        types = self.node_types
+        if self.hello.catalog_hash is None or types is None:
+            return None
+        return compare(self._around.own(), self.hello.catalog_hash, types)
+
+    @property
+    def lacks_types(self) -> bool:
+        """Also true for one that reported no catalog, as ``any`` skips both."""
+        compared = self.catalog
+        return compared is None or bool(compared.missing)
+
+    def send(self, message: Assign | Stop | GrantMessage) -> None:
+        """Queue a frame; lost when the line is down."""
+        try:
+            self.line.send(message)
+        except BadFrame as error:
+            self._around.log.error("a message for worker %s can't be sent: %s", self.view.name, error)
+
+    # ------------------------------------------------------------ reading
+
+    async def read(self) -> str:
+        """The reading task: until the socket is closed. The answer says why the line is down."""
+        while (frame := await self.line.next_frame()) is not None:
+            if not self.current:
+                continue
+            self._silence.restart()
+            for probe in self._probes:
+                _settle(probe, alive=True)
+            try:
+                message = self.line.read(frame)
+            except BadFrame as error:
+                self._bad(error.word, error.reason)
+                continue
+            if message is not None:
+                self._take(message, len(frame))
+        return self.down_why or "the connection was closed"
+
+    def _take(self, message: FromAgent, size: int) -> None:
+        match message:
+            case AgentBeat():
+                self._beat(message)
+            case Bad():
+                log = self._around.log
+                log.warning("worker %s couldn't read %s: %s", self.view.name, message.word, message.reason)
+            case Hello():
+                self._bad("hello", "hello comes once, as the first frame")
+            case Items() | Report() | CatalogMessage() | Refuse() | WantGrant() | AgentBye():
+                self._queue(message, size)
+            case _:
+                self._bad(message.t, "nothing was asked")
+
+    def _queue(self, message: FromAgent, size: int) -> None:
+        self._waiting.append((size, message))
+        self._waiting_bytes += size
+        self._work.set()
+        if self._waiting_bytes > MAX_WAITING_BYTES:
+            self._around.log.warning("worker %s sends beyond its window", self.view.name)
+            self.finish(ControlBye(reason="resync"))
+
+    def _bad(self, word: str, reason: str) -> None:
+        self._around.log.warning("worker %s sent an unreadable frame: %s: %s", self.view.name, word, reason)
+        self.line.send(Bad(word=word, reason=reason))
+
+    # ------------------------------------------------------------ beats and silence
+
+    def _beat(self, beat: AgentBeat) -> None:
+        news = (self.accepting, self.free_memory) != (beat.accepting, beat.free_memory)
+        offers = self.accepting != beat.accepting
+        self.accepting, self.free_memory, self.spool_bytes = (
+            beat.accepting,
+            beat.free_memory,
+            beat.spool_bytes,
+        )
+        if news:
+            self._around.changed(self.worker_id)
+        if offers:
+            self._around.desk.offers_changed(self.worker_id)
+        if beat.n == 0:
+            self._compare(beat)
+
+    def _compare(self, beat: AgentBeat) -> None:
+        """A difference in one beat may be a crossing; the same one in the next isn't."""
+        believed = self._around.desk.live_attempts(self.worker_id)
+        ours, theirs = (
+            (len(believed), live_hash((run_id, number) for run_id, number in believed)),
+            (beat.live_count, beat.live_hash or live_hash(())),
+        )
+        if ours == theirs or self._waiting:
+            self._odd_beat = None
+        elif self._odd_beat == (ours, theirs):
+            self._around.log.warning("worker %s executes other runs than we think", self.view.name)
+            self.finish(ControlBye(reason="resync"))
+        else:
+            self._odd_beat = (ours, theirs)
+
+    async def probe(self, within_s: float) -> bool:
+        """Is somebody there? An agent answers a numbered beat at once; any frame will do."""
+        answer: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        self._probes.append(answer)
+        timer = self._around.clock.timer(within_s, lambda: _settle(answer, alive=False))
+        self.line.send(ControlBeat(n=1))
+        try:
+            return await answer
+        finally:
+            timer.cancel()
+            self._probes.remove(answer)
+
+    def _silent(self) -> None:
+        self.down_why = f"no heartbeat for {SILENCE_S:g} s"
+        self.line.abort()
+
+    # ------------------------------------------------------------ the database's work, in order
+
+    async def work(self) -> None:
+        """The working task: until the session ends. Never cancelled, as that may fall into a transaction."""
+        while True:
+            while self.current and not self._waiting:
+                self._work.clear()
+                await self._work.wait()
+            if not self.current:
+                return
+            size, message = self._waiting[0]
+            await self._patiently(message)
+            self._waiting.popleft()
+            self._waiting_bytes -= size
+
+    async def _patiently(self, message: FromAgent) -> None:
+        """Until the database took it: it may be away for long, and nothing is acknowledged meanwhile."""
+        while True:
+            async with self._lock:
+                if not self.current:
+                    return
+                try:
+                    if await self._handle(message):
+                        return
+                except CodefyError as error:
+                    self._not_ours(message, error)
+                    return
+                except Exception:
+                    self._around.log.exception("%s of worker %s failed", message.t, self.view.name)
+            await self._pause()
+
+    async def _pause(self) -> None:
+        waits = [
+            asyncio.ensure_future(self._around.clock.delay(RETRY_S)),
+            asyncio.ensure_future(self._ended.wait()),
+        ]
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        for wait in waits:
+            wait.cancel()
+
+    async def _handle(self, message: FromAgent) -> bool:
+        """True: done with it. False: the database can't take it now."""
+        desk, worker_id = self._around.desk, self.worker_id
+        match message:
+            case Items():
+                return self._answer(await desk.items(worker_id, message))
+            case Refuse():
+                await desk.refused(worker_id, message)
+            case WantGrant():
+                await desk.want_grant(worker_id, message)
+            case Report():
+                await self._around.keep_report(self, message)
+                self.facts, self.trust, self._reported = message.storage, message.trust, True
+                await self._learned()
+            case CatalogMessage():
+                await self._catalog(message)
+            case AgentBye():
+                await self._around.left(self, message.reason)
+                self.finish(ControlBye(reason="drained" if message.reason == "drained" else "done"))
+        return True
+
+    def _answer(self, answer: AckEntry | Rewind | None) -> bool:
+        if answer is not None:
+            self.line.send(Ack(acks=(answer,)) if isinstance(answer, AckEntry) else answer)
+        return answer is not None
+
+    async def _learned(self) -> None:
+        """A report or the catalog came. With both that are waited for, it may get runs."""
+        self._around.changed(self.worker_id)
+        if self.ready:
+            self._around.desk.offers_changed(self.worker_id)
+        elif self._reported and not (self.wants_catalog and self._types is None):
+            self.ready = True
+            await self._around.desk.welcomed(self.worker_id)
+
+    async def _catalog(self, message: CatalogMessage) -> None:
+        if message.hash != self.hello.catalog_hash:
+            self._bad("catalog", "not the catalog that hello named")
+            return
+        await self._around.keep_catalog(message)
+        self._types = frozenset(message.types)
+        await self._learned()
+
+    def _not_ours(self, message: FromAgent, error: CodefyError) -> None:
+        """A lease that doesn't fit, say: a fresh hello sorts it out."""
+        self._around.log.warning("%s of worker %s: %s", message.t, self.view.name, error.message)
+        if isinstance(message, Items):
+            self.finish(ControlBye(reason="resync"))
+        else:
+            self.line.send(Bad(word=message.t, reason=error.message))
+
+    # ------------------------------------------------------------ the end
+
+    def finish(self, bye: ControlBye) -> None:
+        """Say bye and close."""
+        self.down_why = self.down_why or f"the connection was closed ({bye.reason})"
+        self.line.finish(bye)
+
+    def dispose(self) -> None:
+        self.current = False
+        self._ended.set()
+        self._work.set()
+        self._silence.cancel()
+        for probe in self._probes:
+            _settle(probe, alive=False)
+
+
+def _settle(probe: asyncio.Future[bool], *, alive: bool) -> None:
+    if not probe.done():
+        probe.set_result(alive)

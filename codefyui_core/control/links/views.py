@@ -1,0 +1,33 @@
+"""What plugins and runs see of a worker: made from its row and, while it is connected, from its hello."""
+
+from datetime import datetime
+
+from codefyui_core.ids import LinkId, WorkerId
+from codefyui_core.plugin.views import WorkerView
+from codefyui_core.wire.messages import Hello
+
+from .workers import WorkerRow
+
+
+def view_of(
+    row: WorkerRow, hello: Hello | None, *, server_machine_id: str, now: datetime | None = None
+) -> WorkerView:
+    """``hello`` None: not connected. ``now`` is the server's wall time when hello came."""
+    machine_id = row.machine_id if hello is None else hello.machine_id
+    return WorkerView(
+        id=WorkerId(row.id),
+        name=row.name,
+        connected=hello is not None,
+        drained=row.drained,
+        disabled=row.disabled,
+        same_machine=machine_id == server_machine_id,
+        one_shot=row.last_agent_one_shot if hello is None else hello.one_shot,
+        version=row.version if hello is None else hello.version,
+        plugins=row.plugins if hello is None else hello.plugins,
+        link_id=None if row.link_id is None else LinkId(row.link_id),
+        clock_skew_s=None if hello is None or now is None else _skew_s(hello, now),
+    )
+
+
+def _skew_s(hello: Hello, now: datetime) -> float | None:
+    return hello.wall_time_ms / 1000 - now.timestamp() if hello.wall_time_ms else None

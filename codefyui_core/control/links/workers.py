@@ -1,0 +1,161 @@
+"""Enrolled workers in the database: looked up, updated from what agents say, removed."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from sqlalchemy import delete, insert, select, update
+from sqlalchemy.engine import Row
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from codefyui_core.control.db.database import Database
+from codefyui_core.control.db.tables import catalogs, enrollment_tokens, revoked_credentials, workers
+from codefyui_core.plugin.values import JsonObject
+from codefyui_core.wire.messages import DeviceInfo
+
+from .errors import CredentialRevoked, NotEnrolled, WorkerNotFound
+from .secrets import CREDENTIAL, digest
+
+_GONE = "removed-"
+"""Begins the credential hash of a worker whose removal isn't finished; no credential has such a hash."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerRow:
+    """An enrolled worker, as stored."""
+
+    id: str
+    name: str
+    machine_id: str | None = None
+    home_id: str | None = None
+    platform: str = ""
+    drained: bool = False
+    disabled: bool = False
+    device_policies: Mapping[str, str] = field(default_factory=dict)
+    last_agent_one_shot: bool = False
+    devices: tuple[DeviceInfo, ...] = ()
+    version: str = ""
+    connector: str = ""
+    address: str = ""
+    plain_http: bool = False
+    trust: JsonObject | None = None
+    catalog_hash: str | None = None
+    fingerprint: str | None = None
+    plugins: Mapping[str, str] = field(default_factory=dict)
+    facts: Mapping[str, JsonObject | None] = field(default_factory=dict)
+    link_id: str | None = None
+    created_at: int = 0
+    last_seen: int | None = None
+
+
+def worker_of(row: Row[Any]) -> WorkerRow:
+    """A row of the table ``workers``."""
+    stored: dict[str, Any] = dict(row._mapping)
+    for name in ("name_key", "credential_hash", "last_one_shot_run"):
+        del stored[name]
+    for name in ("device_policies", "plugins", "facts"):
+        stored[name] = stored[name] or {}
+    for name in ("platform", "version", "connector", "address"):
+        stored[name] = stored[name] or ""
+    stored["devices"] = tuple(DeviceInfo.model_validate(one) for one in stored["devices"] or ())
+    return WorkerRow(**stored)
+
+
+class Workers:
+    """The tables ``workers``, ``revoked_credentials`` and ``catalogs``."""
+
+    def __init__(self, db: Database) -> None:
+        self._db = db
+
+    async def authenticate(self, credential: str) -> WorkerRow:
+        """Raises: CredentialRevoked, NotEnrolled."""
+        if not CREDENTIAL.match(credential):
+            raise NotEnrolled("That is not a worker's credential.")
+        hashed = digest(credential)
+        async with self._db.read() as connection:
+            found = select(workers).where(workers.c.credential_hash == hashed)
+            row = (await connection.execute(found)).one_or_none()
+            if row is not None:
+                return worker_of(row)
+            gone = select(revoked_credentials).where(revoked_credentials.c.hash == hashed)
+            revoked = (await connection.execute(gone)).one_or_none()
+        if revoked is not None:
+            raise CredentialRevoked(revoked.name, revoked.why, hashed)
+        raise NotEnrolled("No worker is enrolled here with that credential.")
+
+    async def all(self) -> list[WorkerRow]:
+        """By name."""
+        async with self._db.read() as connection:
+            rows = (await connection.execute(select(workers).order_by(workers.c.name_key))).all()
+        return [worker_of(row) for row in rows]
+
+    async def get(self, worker_id: str) -> WorkerRow | None:
+        async with self._db.read() as connection:
+            row = (await connection.execute(select(workers).where(workers.c.id == worker_id))).one_or_none()
+        return None if row is None else worker_of(row)
+
+    async def by_name(self, name: str) -> WorkerRow | None:
+        """Names are compared without case."""
+        async with self._db.read() as connection:
+            row = await find_name(connection, name)
+        return None if row is None else worker_of(row)
+
+    async def update(self, worker_id: str, **values: object) -> WorkerRow:
+        """Raises: WorkerNotFound when it was removed meanwhile."""
+        async with self._db.begin() as connection:
+            await connection.execute(update(workers).where(workers.c.id == worker_id).values(**values))
+            row = (await connection.execute(select(workers).where(workers.c.id == worker_id))).one_or_none()
+        if row is None:
+            raise WorkerNotFound("That worker was removed.")
+        return worker_of(row)
+
+    async def revoke(self, name: str, at_ms: int) -> WorkerRow:
+        """First half of Remove, durable before anybody is told: the credential is refused from now on, and
+        the tokens bound to the worker enroll nobody.
+
+        Raises: WorkerNotFound.
+        """
+        async with self._db.begin() as connection:
+            row = await find_name(connection, name)
+            if row is None:
+                raise WorkerNotFound(f"There is no worker named {name}.")
+            if not row.credential_hash.startswith(_GONE):
+                await revoke_hash(connection, row.credential_hash, row.name, "removed", at_ms)
+                gone = update(workers).where(workers.c.id == row.id)
+                await connection.execute(gone.values(credential_hash=_GONE + row.id))
+            bound = update(enrollment_tokens).where(enrollment_tokens.c.worker == row.name)
+            await connection.execute(bound.values(revoked=True))
+        return worker_of(row)
+
+    async def forget(self, worker_id: str) -> None:
+        """Second half of Remove: the name is free."""
+        async with self._db.begin() as connection:
+            await connection.execute(delete(workers).where(workers.c.id == worker_id))
+
+    async def catalog(self, catalog_hash: str) -> Mapping[str, str] | None:
+        """Node types and definition hashes of a catalog that some agent has reported."""
+        async with self._db.read() as connection:
+            found = select(catalogs.c.types).where(catalogs.c.hash == catalog_hash)
+            types: Mapping[str, str] | None = (await connection.execute(found)).scalar_one_or_none()
+        return types
+
+    async def keep_catalog(self, catalog_hash: str, types: Mapping[str, str], at_ms: int) -> None:
+        async with self._db.begin() as connection:
+            await connection.execute(delete(catalogs).where(catalogs.c.hash == catalog_hash))
+            row = {"hash": catalog_hash, "types": dict(types), "seen_at": at_ms}
+            await connection.execute(insert(catalogs).values(**row))
+
+
+async def find_name(connection: AsyncConnection, name: str) -> Row[Any] | None:
+    """The row of a worker by its name, without case."""
+    found = select(workers).where(workers.c.name_key == name.lower())
+    return (await connection.execute(found)).one_or_none()
+
+
+async def revoke_hash(
+    connection: AsyncConnection, credential_hash: str, name: str, why: str, at_ms: int
+) -> None:
+    """Answer 'revoked' to that credential from now on. ``why``: removed or rekeyed."""
+    row = {"hash": credential_hash, "name": name, "why": why, "at": at_ms}
+    await connection.execute(delete(revoked_credentials).where(revoked_credentials.c.hash == credential_hash))
+    await connection.execute(insert(revoked_credentials).values(**row))
