@@ -126,7 +126,7 @@ class ControlLinkHost(ControlHost, Protocol):
         ...
 
     async def token(self, link: LinkId, *, valid_for_s: float = 600) -> str:
-        """A fresh enrollment token for one use: it enrols the link's worker, or re-keys it once enrolled,
+        """A fresh enrollment token for one use: it enrolls the link's worker, or re-keys it once enrolled,
         and no other.
         """
         ...

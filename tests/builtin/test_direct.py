@@ -43,7 +43,7 @@ def test_it_takes_http_addresses_when_nobody_knows_better(url: str, tmp_path: Pa
 
 
 @pytest.mark.parametrize("url", ["http://", "http://cp:port", "http://a@cp", "http://cp?x=1", "https://[::1"])
-def test_an_address_that_cannot_be_dialled_is_a_usage_problem(url: str, tmp_path: Path) -> None:
+def test_an_address_that_cannot_be_dialed_is_a_usage_problem(url: str, tmp_path: Path) -> None:
     with pytest.raises(UsageProblem):
         DirectAgent().claims(target_of(url, {}, tmp_path))
     assert DirectControl().serves(url) is Claim.NO

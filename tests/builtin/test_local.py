@@ -1,7 +1,9 @@
 """The local storage backend."""
 
 import hashlib
+import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -178,8 +180,59 @@ async def test_removing_a_run_leaves_what_a_later_run_wrote_over(host: ControlSt
     control = LocalBackend().control(host)
     stored = await control.accept(_assignment(host), _output("models/a.pt"), _receipt(b"old"))
     path.write_bytes(b"new")
+    os.utime(path, ns=(1, 1))
     await control.discard(_discard(stored))
     assert path.read_bytes() == b"new"
+
+
+def _own(path: Path, **known: Any) -> StoredObject:
+    """A row as the server writes it for a run of its own."""
+    row: dict[str, Any] = {"relative_path": f"models/{path.name}", "size_bytes": path.stat().st_size}
+    return StoredObject(
+        **({"key": "7", "kind": "checkpoint", "name": path.name, "sha256": None} | row | known)
+    )
+
+
+async def test_artifacts_of_the_servers_own_runs_are_found_by_their_name(host: ControlStoreDouble) -> None:
+    path = host.folders.of(Family.MODELS) / "own.pt"
+    path.write_bytes(b"own")
+    control = LocalBackend().control(host)
+    assert control.place(_own(path)).path == str(path)
+    reading = await control.read(_own(path), None)
+    assert isinstance(reading, LocalFile)
+    assert reading.path == path.resolve()
+
+
+@pytest.mark.parametrize(
+    ("known", "gone"),
+    [
+        ({}, False),
+        ({"sha256": hashlib.sha256(b"own").hexdigest()}, True),
+        ({"sha256": hashlib.sha256(b"new").hexdigest()}, False),
+        ({"data": {"mtime_ns": 5_000}}, True),
+        ({"data": {"mtime_ns": 6_000}}, False),
+        ({"size_bytes": 99, "data": {"mtime_ns": 5_000}}, False),
+        ({"kind": "output", "data": {"mtime_ns": 5_000}}, False),
+    ],
+)
+async def test_a_file_goes_only_when_it_is_known_to_be_the_runs(
+    host: ControlStoreDouble, known: dict[str, Any], gone: bool
+) -> None:
+    path = host.folders.of(Family.MODELS) / "own.pt"
+    path.write_bytes(b"own")
+    os.utime(path, ns=(5_000, 5_000))
+    await LocalBackend().control(host).discard(_discard(_own(path, **known)))
+    assert path.exists() is not gone
+
+
+async def test_what_lies_outside_the_data_folder_has_no_place(host: ControlStoreDouble) -> None:
+    stored = StoredObject(key="7", kind="output", name="x", relative_path="", size_bytes=1, sha256=None)
+    control = LocalBackend().control(host)
+    place = control.place(stored)
+    assert (place.path, place.downloadable) == (None, False)
+    with pytest.raises(Refused):
+        await control.read(stored, None)
+    await control.discard(_discard(stored))
 
 
 async def test_publishing_what_the_run_removed_is_refused(host: ControlStoreDouble, tmp_path: Path) -> None:

@@ -35,7 +35,7 @@ class Address:
 def parse(text: str) -> Address | None:
     """None for another scheme than http and https.
 
-    Raises: UsageProblem for an address that can't be dialled.
+    Raises: UsageProblem for an address that can't be dialed.
     """
     try:
         url = urlsplit(text.strip())

@@ -36,7 +36,7 @@ class DirectAgent(ConnectorAgent):
     def dial(self, target: Target) -> AbstractAsyncContextManager[Dial]:
         address = parse(target.url)
         if address is None:
-            raise UsageProblem(f"{target.url}: only http:// and https:// addresses can be dialled directly")
+            raise UsageProblem(f"{target.url}: only http:// and https:// addresses can be dialed directly")
         self._place = address.place
         return _dial(address)
 

@@ -66,7 +66,7 @@ class LocalControl(StorageControl[LocalTicket, Receipt, Grant, LocalFacts]):
     async def accept(self, given: Assignment[LocalTicket], output: Output, receipt: Receipt) -> StoredObject:
         try:
             at = stored_at(given.ticket.places.folders(), output.relative_path)
-            await asyncio.to_thread(_check, at, receipt)
+            at = await asyncio.to_thread(_checked, at, receipt)
         except BadName as error:
             raise Refused(error.message, code=error.code) from error
         return StoredObject(
@@ -80,49 +80,69 @@ class LocalControl(StorageControl[LocalTicket, Receipt, Grant, LocalFacts]):
         )
 
     def place(self, stored: StoredObject) -> Place:
-        return Place(path=str(_at(stored).path), downloadable=stored.size_bytes is not None)
+        try:
+            path = self._at(stored).path
+        except BadName:
+            return Place(path=None, downloadable=False)
+        return Place(path=str(path), downloadable=stored.size_bytes is not None)
 
     async def read(self, stored: StoredObject, span: tuple[int, int | None] | None) -> Reading:
         try:
-            return LocalFile(path=await asyncio.to_thread(real_path, _at(stored)))
+            return LocalFile(path=await asyncio.to_thread(real_path, self._at(stored)))
         except BadName as error:
             raise Refused(error.message, code=error.code) from error
 
     async def discard(self, order: Discard) -> None:
         going = [stored for stored in order.stored if stored.kind not in order.keep_kinds]
-        await asyncio.to_thread(_remove, going)
+        await asyncio.to_thread(self._remove, going)
 
     async def welcome(self, worker: WorkerView) -> JsonObject:
         places = FolderPlaces.of(self._host.folders) if worker.same_machine else None
         return LocalWelcome(places=places).to_json()
 
+    def _at(self, stored: StoredObject) -> StoredAt:
+        """Rows of the server's own runs have no more than a name below the data folder.
 
-def _at(stored: StoredObject) -> StoredAt:
-    return StoredAt.model_validate(stored.data)
+        Raises: BadName for one without a place in it.
+        """
+        if "base" in stored.data:
+            return StoredAt.model_validate(stored.data)
+        at = stored_at(self._host.folders, stored.relative_path)
+        mtime_ns = stored.data.get("mtime_ns")
+        return at.model_copy(update={"mtime_ns": mtime_ns}) if isinstance(mtime_ns, int) else at
+
+    def _remove(self, going: Iterable[StoredObject]) -> None:
+        """What is there no more, or may have been written over by a later run, is left alone."""
+        for stored in going:
+            try:
+                at = self._at(stored)
+                path = real_path(at)
+            except (BadName, Refused):
+                continue
+            if path.is_dir():
+                shutil.rmtree(path)
+            elif _is_still(path, at, stored):
+                path.unlink(missing_ok=True)
 
 
-def _check(at: StoredAt, receipt: Receipt) -> None:
+def _checked(at: StoredAt, receipt: Receipt) -> StoredAt:
     path = real_path(at)
+    found = path.stat()
     if path.is_dir():
         whole = receipt.size_bytes is None and receipt.sha256 is None
     else:
-        whole = receipt.size_bytes == path.stat().st_size and receipt.sha256 is not None
+        whole = receipt.size_bytes == found.st_size and receipt.sha256 is not None
+        at = at.model_copy(update={"mtime_ns": found.st_mtime_ns})
     if not whole:
         raise Refused(f"{at.path} is not what its worker said it published; it changed meanwhile")
+    return at
 
 
-def _remove(going: Iterable[StoredObject]) -> None:
-    """What is there no more, or was written over by a later run, is left alone."""
-    for stored in going:
-        try:
-            path = real_path(_at(stored))
-        except (BadName, Refused):
-            continue
-        if path.is_dir():
-            shutil.rmtree(path)
-        elif _is_still(path, stored):
-            path.unlink(missing_ok=True)
-
-
-def _is_still(path: Path, stored: StoredObject) -> bool:
-    return path.stat().st_size == stored.size_bytes and sha256_of(path) == stored.sha256
+def _is_still(path: Path, at: StoredAt, stored: StoredObject) -> bool:
+    """By its time where one was kept, else by its content; a checkpoint of the next run has the same size."""
+    found = path.stat()
+    if found.st_size != stored.size_bytes:
+        return False
+    if at.mtime_ns is not None:
+        return found.st_mtime_ns == at.mtime_ns
+    return stored.sha256 is not None and sha256_of(path) == stored.sha256

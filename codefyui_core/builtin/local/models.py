@@ -42,10 +42,14 @@ class LocalWelcome(Model):
 
 
 class StoredAt(Model):
-    """Where an object of this backend lies: a family's folder, and the name below it."""
+    """Where an object of this backend lies, and how to know that it is still the same one."""
 
     base: str
+    """The family's folder."""
     name: str
+    """Below it."""
+    mtime_ns: int | None = None
+    """Of the file as it was recorded; None for a folder, or when nobody looked."""
 
     @property
     def path(self) -> Path:

@@ -91,7 +91,7 @@ class FailingConnector(_Double):
 
 
 class CrashingConnector(_Double):
-    """A plugin with a bug: dialling raises what no plugin should."""
+    """A plugin with a bug: dialing raises what no plugin should."""
 
     name = "crashing"
     title = "Crashing"

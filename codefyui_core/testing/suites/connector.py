@@ -128,7 +128,7 @@ class ConnectorSuite:
             pass
         assert dial.connector.closed
 
-    async def test_it_can_be_dialled_again_after_a_failure(
+    async def test_it_can_be_dialed_again_after_a_failure(
         self, agent: ConnectorAgent, target: Target
     ) -> None:
         with pytest.raises(ConnectionResetError):
@@ -169,8 +169,8 @@ class ConnectorSuite:
     ) -> None:
         moment = Moment(purpose=purpose, accepted_before=True, failures=1)
         try:
-            dialled = agent.dial(target_of(dead_url, options, tmp_path))
-            async with asyncio.timeout(DEADLINE_S), dialled as dial, session_of(dial) as session:
+            dialed = agent.dial(target_of(dead_url, options, tmp_path))
+            async with asyncio.timeout(DEADLINE_S), dialed as dial, session_of(dial) as session:
                 await echoed(session, dial, b"x")
             pytest.fail(f"something answers at {dead_url}")
         except LinkProblem as problem:
