@@ -22,7 +22,7 @@ class ErrorMode(StrEnum):
 
 
 class ServerTarget(Model):
-    """This server itself."""
+    """The server itself."""
 
     server: Literal[True]
 

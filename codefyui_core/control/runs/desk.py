@@ -38,6 +38,11 @@ class WorkerLink(Protocol):
         ...
 
     @property
+    def claimed_run(self) -> str | None:
+        """The run that its agent was started for (``--run-id``); it takes no other."""
+        ...
+
+    @property
     def node_types(self) -> frozenset[str] | None:
         """None: it reported no catalog, and isn't checked."""
         ...

@@ -1,0 +1,252 @@
+"""Placing runs: look at the lines, hold a slot, prepare the files, commit the attempt, send it (T2)."""
+
+import asyncio
+import logging
+import secrets
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from codefyui_core.clocks import AttentiveClock
+from codefyui_core.errors import Busy, CodefyError
+from codefyui_core.ids import RunId, WorkerId
+from codefyui_core.plugin.storage import Staged
+from codefyui_core.plugin.values import JsonObject
+from codefyui_core.plugin.views import AttemptView, RunStatus, RunView, RunWarning
+from codefyui_core.runs.events import WarningKind
+from codefyui_core.runs.queue import Candidate, Waiting, look
+from codefyui_core.runs.record import AttemptRecord, RunRecord, split_identity
+from codefyui_core.runs.status import Cause
+
+from .board import Board, Request
+from .decisions import drop, failed, place
+from .desk import WorkerLink
+from .fold import hash_lease
+from .offers import Storages, Unserved
+from .places import SERVER, Places, fell_back
+from .reasons import Reasons
+from .submit import check_types
+from .tasks import Tasks
+from .writer import Writer
+
+RETRY_S = 5.0
+"""After a storage backend said that it can't prepare a run's files now."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ready:
+    """A run whose files are prepared for a place."""
+
+    backend: str | None = None
+    staged: "Staged | None" = None
+    warnings: tuple[RunWarning, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Placed:
+    """A run whose attempt is committed, with all that is needed to begin it."""
+
+    record: RunRecord
+    document: JsonObject
+    """Complete: SECRET values filled in, presets embedded."""
+    ready: Ready
+    lease: str = ""
+
+
+class Dispatcher:
+    """``kick`` it whenever a slot, a worker or a run changed. It looks again, once for any number of kicks."""
+
+    def __init__(
+        self,
+        *,
+        board: Board,
+        places: Places,
+        storages: Storages,
+        reasons: Reasons,
+        writer: Writer,
+        tasks: Tasks,
+        clock: AttentiveClock,
+        log: logging.Logger,
+        link: Callable[[str], WorkerLink | None],
+        is_open: Callable[[], bool],
+        document: Callable[[str], Awaitable[JsonObject]],
+        send: Callable[[Placed], None],
+        begin: Callable[[Placed], None],
+        grace_s: float,
+    ) -> None:
+        self._board = board
+        self._places = places
+        self._storages = storages
+        self._reasons = reasons
+        self._writer = writer
+        self._tasks = tasks
+        self._clock = clock
+        self._log = log
+        self._link = link
+        self._open = is_open
+        self._document = document
+        self._send = send
+        self._begin = begin
+        self._grace_s = grace_s
+        self._wake = asyncio.Event()
+        self._busy_since: dict[str, float] = {}
+
+    def kick(self) -> None:
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            if self._open():
+                try:
+                    self._look()
+                except Exception:
+                    self._log.exception("looking at the queue failed")
+
+    def _look(self) -> None:
+        found = look(self._board.lines, self._places.candidates, self._board.used(), self._places.capacity)
+        self._reasons.blocked = found.blocked
+        for waiting, candidate in found.placed:
+            self.take(waiting, candidate)
+
+    def take(self, waiting: Waiting, candidate: Candidate) -> None:
+        """Hold the slots and place the run beside everything else."""
+        self._board.holds[waiting.run_id] = candidate.slots
+        self._board.lines.discard(waiting.run_id)
+        self._spend(candidate.place, spent=True)
+        self._tasks.start(self._place(waiting, candidate), name=f"place {waiting.run_id}")
+
+    def _spend(self, place_: str, *, spent: bool) -> None:
+        """A one-shot agent takes one run."""
+        link = self._link(place_) if place_ else None
+        if link is not None and link.view.one_shot:
+            key = (place_, link.incarnation)
+            (self._places.spent.add if spent else self._places.spent.discard)(key)
+
+    async def _place(self, waiting: Waiting, candidate: Candidate) -> None:
+        """Whatever goes wrong, the run is placed, waits again, or has failed for a reason."""
+        run_id = waiting.run_id
+        request = self._board.requests.get(run_id)
+        record: RunRecord | None = None
+        try:
+            if request is not None:
+                record = await self._try(request, candidate)
+        except Busy as error:
+            await self._put_off(run_id, error)
+        except CodefyError as error:
+            if error.code in {"server.busy", "server.stopping", "server.replaced", _GONE}:
+                await self._clock.delay(1.0 if error.code == "server.busy" else 0.0)
+            else:
+                await self._fail(run_id, error.message, _cause(error))
+        except Exception as error:
+            self._log.exception("placing run %s failed", run_id)
+            await self._fail(run_id, f"placing it failed: {error}", Cause.REFUSED)
+        finally:
+            self._board.holds.pop(run_id, None)
+            if record is None:
+                self._spend(candidate.place, spent=False)
+                if run_id in self._board.requests and run_id not in self._board.flights:
+                    self._board.lines.add(waiting)
+            self.kick()
+
+    async def _try(self, request: Request, candidate: Candidate) -> RunRecord | None:
+        if candidate.place == SERVER:
+            return await self._place_here(request, candidate)
+        link = self._link(candidate.place)
+        if link is None:
+            raise _gone()
+        check_types(link.view.name, link.node_types, request.needs.node_types)
+        record = await self._writer.run(lambda unit: unit.load(request.run_id))
+        if record is None or record.status is not RunStatus.QUEUED:
+            return None
+        document = await self._document(request.run_id)
+        number = record.attempt + 1
+        ready = await self._prepare(request, link, number)
+        lease = secrets.token_hex(16)
+        worker_id, instance = split_identity(candidate.place)
+        attempt = AttemptRecord(
+            number=number,
+            worker_id=worker_id,
+            instance=instance,
+            lease_hash=hash_lease(lease),
+            devices=candidate.devices,
+            backend=ready.backend,
+            ticket=None if ready.staged is None else ready.staged.ticket.model_dump(mode="json"),
+            grant_version=0 if ready.staged is None or ready.staged.grant is None else 1,
+        )
+        self._board.leases[(request.run_id, number)] = lease
+        placed = await self._writer.run(place(request.run_id, attempt, link.view.name, ready.warnings))
+        if placed is None:
+            self._board.leases.pop((request.run_id, number), None)
+            return None
+        self._send(Placed(record=placed, document=document, ready=ready, lease=lease))
+        return placed
+
+    async def _prepare(self, request: Request, link: WorkerLink, number: int) -> Ready:
+        """Offer again, then stage. The plugin's own errors say what they mean."""
+        served = self._storages.serve(request.needs.files, link.view, link.facts)
+        if isinstance(served, Unserved):
+            raise _gone()
+        warnings = tuple(
+            RunWarning(kind=WarningKind.STORAGE_FALLBACK, message=text) for text in served.fallbacks
+        )
+        if served.backend is None:
+            return Ready(warnings=warnings)
+        worker_id, instance = split_identity(link.view.id)
+        attempt = AttemptView(
+            run_id=RunId(request.run_id), number=number, worker_id=WorkerId(worker_id), instance=instance
+        )
+        staged = await self._storages.stores[served.backend].stage(run_view(request), link.view, attempt)
+        return Ready(backend=served.backend, staged=staged, warnings=(*warnings, *staged.warnings))
+
+    async def _place_here(self, request: Request, candidate: Candidate) -> RunRecord | None:
+        record = await self._writer.run(lambda unit: unit.load(request.run_id))
+        if record is None or record.status is not RunStatus.QUEUED:
+            return None
+        document = await self._document(request.run_id)
+        attempt = AttemptRecord(number=record.attempt + 1, worker_id=None, devices=candidate.devices)
+        warnings = []
+        if fell_back(request.needs.device, candidate.devices):
+            text = f"this server has no {request.needs.device}; the run is on {', '.join(candidate.devices)}"
+            warnings.append(RunWarning(kind=WarningKind.DEVICE_UNAVAILABLE, message=text))
+        placed = await self._writer.run(place(request.run_id, attempt, None, warnings))
+        if placed is not None:
+            self._begin(Placed(record=placed, document=document, ready=Ready()))
+        return placed
+
+    async def _put_off(self, run_id: str, error: Busy) -> None:
+        """A backend is retried for as long as a worker would be waited for."""
+        since = self._busy_since.setdefault(run_id, self._clock.monotonic())
+        if self._clock.monotonic() - since > self._grace_s:
+            await self._fail(run_id, error.message, Cause.STORAGE)
+            return
+        await self._clock.delay(error.retry_after_s or RETRY_S)
+
+    async def _fail(self, run_id: str, message: str, cause: Cause) -> None:
+        try:
+            await self._writer.run(drop(run_id, failed(message, cause)))
+        except CodefyError as error:
+            self._log.error("run %s can't be ended now (%s); it waits again", run_id, error)
+
+
+_GONE = "queue.gone"
+
+
+def _gone() -> CodefyError:
+    return CodefyError("the worker went away", code=_GONE)
+
+
+def _cause(error: CodefyError) -> Cause:
+    return Cause.STORAGE if error.code.startswith("storage.") else Cause.REFUSED
+
+
+def run_view(request: Request, status: RunStatus = RunStatus.QUEUED, worker_id: str | None = None) -> RunView:
+    """A run as plugins see it."""
+    return RunView(
+        id=RunId(request.run_id),
+        name=request.name,
+        status=status,
+        files=request.needs.files,
+        worker_id=None if worker_id is None else WorkerId(worker_id),
+    )

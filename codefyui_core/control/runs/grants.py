@@ -1,0 +1,146 @@
+"""Credentials that go with a run's storage ticket: renewed while its attempt lives, kept in memory alone."""
+
+import logging
+from collections.abc import Callable
+
+from codefyui_core.clocks import AttentiveClock, Timer
+from codefyui_core.errors import StorageProblem
+from codefyui_core.ids import RunId, WorkerId
+from codefyui_core.plugin.storage import Assignment, Grant
+from codefyui_core.plugin.values import JsonObject
+from codefyui_core.plugin.views import AttemptView
+from codefyui_core.runs.record import RunRecord
+from codefyui_core.runs.steps import Draft
+from codefyui_core.wire.messages import GrantMessage
+
+from .board import Board
+from .decisions import EXECUTING, Decision
+from .desk import WorkerLink
+from .dispatcher import run_view
+from .offers import Storages
+from .tasks import Tasks
+from .unit import Unit
+from .writer import Writer
+
+RETRY_S = 30.0
+Key = tuple[str, int]
+
+
+def revealed(grant: Grant | None) -> JsonObject | None:
+    """As it is sent: the only place where secret fields leave their stars."""
+    if grant is None:
+        return None
+    dumped: JsonObject = grant.model_dump(mode="json", context={"reveal": True})
+    return dumped
+
+
+def assignment(board: Board, storages: Storages, record: RunRecord) -> "Assignment | None":
+    """A placed run as its storage backend knows it. None: it has no backend, or that is off."""
+    now = record.now
+    if now.backend is None or now.ticket is None or now.worker_id is None:
+        return None
+    request = board.requests.get(record.id)
+    backend = storages.backends.get(now.backend)
+    if request is None or backend is None or now.backend not in storages.stores:
+        return None
+    attempt = AttemptView(
+        run_id=RunId(record.id), number=now.number, worker_id=WorkerId(now.worker_id), instance=now.instance
+    )
+    return Assignment(
+        run=run_view(request, record.status, now.worker_id),
+        attempt=attempt,
+        ticket=backend.ticket.model_validate(now.ticket),
+    )
+
+
+class Grants:
+    """Renews what is due, and what an agent or a restart lost."""
+
+    def __init__(
+        self,
+        *,
+        board: Board,
+        storages: Storages,
+        writer: Writer,
+        tasks: Tasks,
+        clock: AttentiveClock,
+        log: logging.Logger,
+        link: Callable[[str], WorkerLink | None],
+    ) -> None:
+        self._board = board
+        self._storages = storages
+        self._writer = writer
+        self._tasks = tasks
+        self._clock = clock
+        self._log = log
+        self._link = link
+        self._timers: dict[Key, Timer] = {}
+        self._given: set[Key] = set()
+        """Attempts whose agent has a grant of this process."""
+
+    def given(self, record: RunRecord, grant: Grant | None) -> None:
+        """A grant went out with the assignment, or by a renewal."""
+        key = (record.id, record.attempt)
+        self.forget(key)
+        self._given.add(key)
+        if grant is not None and grant.renew_in_s is not None:
+            self._timers[key] = self._clock.timer(grant.renew_in_s, lambda: self.renew(record.id))
+
+    def forget(self, key: Key) -> None:
+        self._given.discard(key)
+        timer = self._timers.pop(key, None)
+        if timer is not None:
+            timer.cancel()
+
+    def lacking(self, record: RunRecord) -> bool:
+        """Its agent holds none that this process has issued."""
+        return record.now.backend is not None and (record.id, record.attempt) not in self._given
+
+    def renew(self, run_id: str, *, whole: bool = False) -> None:
+        """Issue the next grant in the background. ``whole``: send backend and ticket with it."""
+        self._tasks.start(self._renew(run_id, whole=whole), name=f"grant {run_id}")
+
+    async def _renew(self, run_id: str, *, whole: bool) -> None:
+        record = self._board.flights.get(run_id)
+        given = None if record is None else assignment(self._board, self._storages, record)
+        if record is None or given is None or record.state not in EXECUTING:
+            return
+        assert record.now.backend is not None
+        try:
+            grant = await self._storages.stores[record.now.backend].renew(given)
+        except StorageProblem as error:
+            self._log.warning("run %s: its storage grant can't be renewed: %s", run_id, error)
+            key = (record.id, record.attempt)
+            self._timers[key] = self._clock.timer(RETRY_S, lambda: self.renew(run_id, whole=whole))
+            return
+        after = await self._writer.run(_next_version(run_id, record.attempt))
+        if after is None:
+            return
+        self.given(after, grant)
+        link = self._link(after.now.place)
+        if link is not None:
+            link.send(_message(after, grant, whole=whole))
+
+
+def _message(record: RunRecord, grant: Grant | None, *, whole: bool) -> GrantMessage:
+    now = record.now
+    return GrantMessage(
+        run_id=record.id,
+        attempt=now.number,
+        version=now.grant_version,
+        grant=revealed(grant),
+        backend=now.backend if whole else None,
+        ticket=now.ticket if whole else None,
+    )
+
+
+def _next_version(run_id: str, attempt: int) -> Decision:
+    async def decide(unit: Unit) -> RunRecord | None:
+        record = await unit.load(run_id)
+        if record is None or record.attempt != attempt or record.state not in EXECUTING:
+            return None
+        draft = Draft(before=record, at_ms=unit.at_ms)
+        draft.set_attempt(grant_version=record.now.grant_version + 1)
+        return await unit.save(draft.done())
+
+    return decide

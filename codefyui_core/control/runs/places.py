@@ -1,0 +1,154 @@
+"""Where a run could go: the server and the connected workers, matched with what a run needs."""
+
+from collections.abc import Callable, Iterator, Sequence
+
+from codefyui_core.control.runs.desk import WorkerDirectory, WorkerLink
+from codefyui_core.runs.options import PoolTarget, WorkerTarget
+from codefyui_core.runs.queue import Candidate, Capacity, Slot, Waiting, kind_of, matching
+from codefyui_core.wire.messages import DeviceInfo
+
+from .board import Needs
+from .offers import Served, Storages
+
+SERVER = ""
+"""The server's own identity among places."""
+
+
+class Places:
+    """The places of this server, as they are now."""
+
+    def __init__(
+        self,
+        *,
+        workers: WorkerDirectory,
+        storages: Storages,
+        server_devices: Callable[[], Sequence[DeviceInfo]],
+        capacity: Capacity,
+    ) -> None:
+        self._workers = workers
+        self._storages = storages
+        self._server_devices = server_devices
+        self._capacity = capacity
+        self._shared: dict[Slot, Slot] = {}
+        self._names: dict[str, str] = {SERVER: "server"}
+        self.spent: set[tuple[str, str]] = set()
+        """One-shot agents (identity, incarnation) that got their run."""
+        self.held_off: set[tuple[str, str]] = set()
+        """Places and runs that they refused a moment ago."""
+
+    def candidates(self, waiting: Waiting) -> Sequence[Candidate]:
+        """Every place that would do, free or not."""
+        needs = waiting.needs
+        assert isinstance(needs, Needs)
+        if needs.kind == "server":
+            return tuple(self._on_server(needs))
+        return tuple(
+            candidate
+            for link in self._workers.live()
+            if self.suits(link, needs)
+            for candidate in self._on_worker(link, needs, waiting.run_id)
+        )
+
+    def _on_server(self, needs: Needs) -> Iterator[Candidate]:
+        offered = [info.device for info in self._server_devices()]
+        for device in server_devices(needs.device, offered):
+            yield self._candidate(SERVER, (device,))
+
+    def _on_worker(self, link: WorkerLink, needs: Needs, run_id: str) -> Iterator[Candidate]:
+        place = link.view.id
+        if claimed_by_other(link, run_id) or (place, link.incarnation) in self.spent:
+            return
+        if (place, run_id) in self.held_off:
+            return
+        served = self._storages.serve(needs.files, link.view, link.facts)
+        if not isinstance(served, Served):
+            return
+        for devices in worker_devices(needs, [info.device for info in link.devices]):
+            yield self._candidate(place, devices, served.rank)
+
+    def _candidate(self, place: str, devices: tuple[str, ...], rank: int = 0) -> Candidate:
+        return Candidate(place=place, devices=devices, slots=self.slots_of(place, devices), rank=rank)
+
+    def suits(self, link: WorkerLink, needs: Needs) -> bool:
+        """Is it meant by the target, and does it take runs now? For ``any`` also: has it all types. A worker
+        that is named is asked again when the run is placed, so that a lack is told and not waited for.
+        """
+        view = link.view
+        if not link.ready or not link.accepting or view.drained or view.disabled:
+            return False
+        match needs.target:
+            case WorkerTarget(worker=name):
+                return view.name.lower() == name.lower()
+            case PoolTarget():
+                return view.one_shot and has_types(link.node_types, needs.node_types)
+        return (
+            not view.one_shot
+            and not link.lacks_types
+            and link.node_types is not None
+            and has_types(link.node_types, needs.node_types)
+        )
+
+    def slots_of(self, place: str, devices: Sequence[str]) -> tuple[Slot, ...]:
+        """The slots that the devices of a place are. A card that the server and a worker on its machine both
+        offer is one slot, the server's.
+        """
+        self._learn(place)
+        return tuple(self._shared.get((place, device), (place, device)) for device in devices)
+
+    def _learn(self, place: str) -> None:
+        link = self._workers.link(place) if place else None
+        if link is None:
+            return
+        self._names[place] = link.view.name
+        if link.view.same_machine:
+            own = {info.uuid: info.device for info in self._server_devices() if info.uuid}
+            for info in link.devices:
+                if info.uuid in own:
+                    self._shared[(place, info.device)] = (SERVER, own[info.uuid])
+
+    def name_place(self, place: str, name: str) -> None:
+        """For a worker that isn't connected but holds runs."""
+        self._names.setdefault(place, name)
+
+    def capacity(self, slot: Slot) -> int:
+        """How many runs may be on a slot at once."""
+        place, device = slot
+        return self._capacity.of(self._names.get(place, place), device)
+
+
+def claimed_by_other(link: WorkerLink, run_id: str) -> bool:
+    """Its agent was started for one run (``--run-id``), and this isn't it."""
+    return link.claimed_run is not None and link.claimed_run != run_id
+
+
+def has_types(offered: frozenset[str] | None, needed: frozenset[str]) -> bool:
+    """A worker that reported no catalog isn't checked."""
+    return offered is None or needed <= offered
+
+
+def worker_devices(needs: Needs, offered: Sequence[str]) -> Iterator[tuple[str, ...]]:
+    """The sets of devices of a worker, one of which the run would get."""
+    asked = needs.target.devices if isinstance(needs.target, WorkerTarget) else None
+    if asked is not None:
+        if set(asked) <= set(offered):
+            yield asked
+        return
+    for device in matching(needs.device, offered):
+        yield (device,)
+
+
+def server_devices(asked: str, offered: Sequence[str]) -> Sequence[str]:
+    """The server's devices that would do. One that isn't there becomes another of its kind, then the CPU."""
+    return matching(asked, offered) or matching(kind_of(asked), offered) or ("cpu",)
+
+
+def fell_back(asked: str, given: Sequence[str]) -> bool:
+    """The server gave another device than the one that was asked for."""
+    if asked == "auto":
+        return False
+    return any(device != asked and kind_of(device) != asked for device in given)
+
+
+def by_name(workers: WorkerDirectory, name: str) -> WorkerLink | None:
+    """The connected worker of that name."""
+    return next((link for link in workers.live() if link.view.name.lower() == name.lower()), None)

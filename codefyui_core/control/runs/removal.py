@@ -1,0 +1,131 @@
+"""Removing ended runs with their files: on request, and by retention."""
+
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from sqlalchemy import select
+
+from codefyui_core.control.db.database import Database
+from codefyui_core.control.db.tables import artifacts, runs
+from codefyui_core.errors import CodefyError
+from codefyui_core.ids import RunId, Sha256, WorkerId
+from codefyui_core.plugin.storage import Discard, DiscardReason, StorageControl, StoredObject
+from codefyui_core.plugin.views import RunStatus, RunView
+from codefyui_core.runs.status import ACTIVE, FINAL, Cause
+
+from .unit import Unit
+from .writer import Writer
+
+KEPT = frozenset({Cause.SHUTDOWN, Cause.LEASE_LOST})
+"""Causes of endings whose checkpoints retention keeps: they are what a person goes on from."""
+
+
+class Removal:
+    """Runs leave with what is theirs alone; a file that can't be removed is a warning."""
+
+    def __init__(
+        self,
+        *,
+        db: Database,
+        writer: Writer,
+        stores: Mapping[str, StorageControl],
+        log: logging.Logger,
+        keep_last: int,
+    ) -> None:
+        self._db = db
+        self._writer = writer
+        self._stores = stores
+        self._log = log
+        self._keep_last = keep_last
+
+    async def delete(self, run_id: str) -> str | None:
+        """Remove one ended run. The answer warns of files that stayed.
+
+        Raises: CodefyError ``run.not_found``, ``run.active``.
+        """
+        async with self._db.read() as connection:
+            status = await connection.scalar(select(runs.c.status).where(runs.c.id == run_id))
+        if status is None:
+            raise CodefyError(f"There is no run {run_id}.", code="run.not_found")
+        if status in ACTIVE:
+            raise CodefyError(f"Run {run_id} is {status}; cancel it first.", code="run.active")
+        return await self._remove(run_id, DiscardReason.DELETE)
+
+    async def prune(self) -> int:
+        """Remove what ended before the newest ones that are kept. How many."""
+        if self._keep_last < 0:
+            return 0
+        ended = (
+            select(runs.c.id)
+            .where(runs.c.status.in_([status.value for status in FINAL]))
+            .order_by(runs.c.finished_at.desc(), runs.c.queue_seq.desc())
+            .offset(self._keep_last)
+            .limit(1_000)
+        )
+        async with self._db.read() as connection:
+            old = list(await connection.scalars(ended))
+        for run_id in old:
+            await self._remove(run_id, DiscardReason.RETENTION)
+        return len(old)
+
+    async def _remove(self, run_id: str, why: DiscardReason) -> str | None:
+        warning = await self._discard(run_id, why)
+
+        async def decide(unit: Unit) -> None:
+            await unit.delete(run_id)
+
+        await self._writer.run(decide)
+        return warning
+
+    async def _discard(self, run_id: str, why: DiscardReason) -> str | None:
+        """Let each backend remove its objects, before the rows that name them are gone."""
+        async with self._db.read() as connection:
+            run = (await connection.execute(select(runs).where(runs.c.id == run_id))).one_or_none()
+            listed = await connection.execute(select(artifacts).where(artifacts.c.run_id == run_id))
+            objects = [(row.backend, stored_object(row)) for row in listed]
+        if run is None:
+            return None
+        problems = [
+            problem
+            for name in dict.fromkeys(backend for backend, _ in objects)
+            if (problem := await self._discard_of(name, run, [o for b, o in objects if b == name], why))
+        ]
+        return "; ".join(problems) or None
+
+    async def _discard_of(
+        self, backend: str, run: Any, objects: Sequence[StoredObject], why: DiscardReason
+    ) -> str | None:
+        store = self._stores.get(backend)
+        if store is None:
+            return f"the files that {backend} holds stay: it isn't on"
+        keep = {"output"}
+        if why is DiscardReason.RETENTION and run.cause in KEPT:
+            keep.add("checkpoint")
+        view = RunView(
+            id=RunId(run.id),
+            name=run.name,
+            status=RunStatus(run.status),
+            worker_id=None if run.worker_id is None else WorkerId(run.worker_id),
+        )
+        order = Discard(run=view, stored=tuple(objects), why=why, keep_kinds=frozenset(keep))
+        try:
+            await store.discard(order)
+        except Exception as error:
+            self._log.warning("files of run %s stay: %s", run.id, error, exc_info=error)
+            return f"some files stay: {error}"
+        return None
+
+
+def stored_object(row: Any) -> StoredObject:
+    """An artifact's row, as its backend knows it."""
+    return StoredObject(
+        key=row.artifact_id,
+        kind=row.kind,
+        name=row.name,
+        relative_path=row.relative_path or "",
+        size_bytes=row.size_bytes,
+        sha256=None if row.sha256 is None else Sha256(row.sha256),
+        label=row.label,
+        data=row.data or {},
+    )

@@ -1,0 +1,603 @@
+"""Runs at the control plane, as one value: what the API asks, what links tell, how it starts and stops.
+
+Thin: it makes the parts and hands calls on. The parts never import this module.
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+from sqlalchemy import select
+
+from codefyui_core.clocks import AttentiveClock
+from codefyui_core.control.db.database import Database
+from codefyui_core.control.db.tables import runs
+from codefyui_core.errors import CodefyError
+from codefyui_core.graph import Definitions
+from codefyui_core.ids import ArtifactId
+from codefyui_core.loading import Registry
+from codefyui_core.plugin.storage import Reading, StorageControl, StoredObject
+from codefyui_core.plugin.values import JsonObject
+from codefyui_core.plugin.views import AttemptView, RunWarning
+from codefyui_core.runner.api import RunStarter
+from codefyui_core.runs.machine import Effect, Event, State
+from codefyui_core.runs.options import ServerTarget
+from codefyui_core.runs.queue import Candidate, Capacity, Reason
+from codefyui_core.runs.record import RunRecord
+from codefyui_core.runs.status import ACTIVE, Cause, StopReason
+from codefyui_core.runs.steps import Change
+from codefyui_core.settings import ControlSettings, Install
+from codefyui_core.wire.messages import (
+    AckEntry,
+    DeviceInfo,
+    HelloAttempt,
+    Items,
+    Refuse,
+    Rewind,
+    Verdict,
+    WantGrant,
+)
+
+from . import decisions
+from .board import Board, Request
+from .desk import WorkerDirectory
+from .dispatcher import Dispatcher, Placed, Ready
+from .documents import DiskLook, complete, prepare
+from .feeds import Feeds
+from .fold import Fold
+from .grants import Grants
+from .intake import Intake
+from .local import Execution, OwnRun, OwnRuns
+from .offers import Storages
+from .opening import open_runs
+from .places import SERVER, Places, server_devices
+from .reading import Reader
+from .reasons import LOADING, STOPPING, Reasons
+from .receipts import Receipts
+from .removal import Removal
+from .storing import Storing
+from .submit import Judge, read_options
+from .tasks import Tasks
+from .waits import Waits
+from .worker_desk import STOP_GRACE_S, WorkerDesk
+from .writer import Writer, milliseconds
+
+
+class CatalogView(Protocol):
+    """What runs need of the catalog."""
+
+    @property
+    def definitions(self) -> Definitions: ...
+    @property
+    def devices(self) -> Sequence[DeviceInfo]: ...
+
+
+class RunService:
+    """Implements ``RunDesk``."""
+
+    def __init__(
+        self,
+        *,
+        db: Database,
+        catalog: Callable[[], CatalogView | None],
+        workers: WorkerDirectory,
+        starter: RunStarter,
+        registry: Registry,
+        install: Install,
+        settings: ControlSettings,
+        clock: AttentiveClock,
+        log: logging.Logger,
+        stores: Mapping[str, StorageControl[Any, Any, Any, Any]],
+    ) -> None:
+        self._db = db
+        self._catalog = catalog
+        self._workers = workers
+        self._registry = registry
+        self._install = install
+        self._settings = settings
+        self._clock = clock
+        self._log = log
+        self._stopping = False
+        self._tasks = Tasks(log)
+        self._placing = Tasks(log)
+        self._storages = Storages(backends=registry.backends, stores=stores)
+        self.writer = Writer(db, clock, log)
+        self._places = Places(
+            workers=workers,
+            storages=self._storages,
+            server_devices=self._server_devices,
+            capacity=Capacity.reading(
+                accelerator=settings.run_queue_max_concurrent_gpu,
+                cpu=settings.run_queue_max_concurrent_cpu,
+                overrides=settings.run_queue_max_concurrent,
+            ),
+        )
+        self.board = Board(slots_of=self._places.slots_of)
+        self._feeds = Feeds()
+        self._reasons = Reasons(self.board, workers, stopped=self._why_nothing_goes)
+        self._fold = Fold(self.writer, log)
+        self._own = OwnRuns(
+            fold=self._fold,
+            starter=starter,
+            install=install,
+            settings=settings,
+            clock=clock,
+            log=log,
+            devices=self._server_devices,
+            abandoned=self._abandoned,
+        )
+        self._grants = Grants(
+            board=self.board,
+            storages=self._storages,
+            writer=self.writer,
+            tasks=self._tasks,
+            clock=clock,
+            log=log,
+            link=workers.link,
+        )
+        grace_s = settings.worker_resume_grace_s
+        self._desk = WorkerDesk(
+            db=db,
+            board=self.board,
+            writer=self.writer,
+            fold=self._fold,
+            receipts=Receipts(
+                board=self.board, storages=self._storages, clock=clock, log=log, window_s=grace_s
+            ),
+            grants=self._grants,
+            storages=self._storages,
+            places=self._places,
+            reasons=self._reasons,
+            workers=workers,
+            tasks=self._tasks,
+            clock=clock,
+            log=log,
+            grace_s=grace_s,
+            kick=self._kick,
+            stopping=lambda: self._stopping,
+            resend=self._resend,
+        )
+        self._dispatcher = Dispatcher(
+            board=self.board,
+            places=self._places,
+            storages=self._storages,
+            reasons=self._reasons,
+            writer=self.writer,
+            tasks=self._placing,
+            clock=clock,
+            log=log,
+            link=workers.link,
+            is_open=lambda: self._why_nothing_goes() is None,
+            document=self._document,
+            send=self._desk.send,
+            begin=self._begin,
+            grace_s=grace_s,
+        )
+        self._intake = Intake(
+            db=db,
+            writer=self.writer,
+            board=self.board,
+            now_ms=lambda: milliseconds(clock.now()),
+            pins={info.distribution: info.version for info in registry.plugins},
+        )
+        self._judge = Judge(workers, self._storages)
+        self._storing = Storing(db=db, board=self.board, writer=self.writer)
+        self._waits = Waits(
+            board=self.board,
+            workers=workers,
+            writer=self.writer,
+            clock=clock,
+            timeout_s=settings.worker_one_shot_queue_timeout_s,
+        )
+        self._removal = Removal(
+            db=db, writer=self.writer, stores=stores, log=log, keep_last=settings.run_retention_keep_last
+        )
+        self.reader = Reader(
+            db=db,
+            board=self.board,
+            feeds=self._feeds,
+            reasons=self._reasons,
+            stores=stores,
+            clock=clock,
+            page_bytes=settings.run_events_response_cap_bytes,
+        )
+        self.writer.listeners += [
+            self._desk.committed,
+            self.board.committed,
+            self._feeds.committed,
+            self._after_commit,
+        ]
+
+    # ------------------------------------------------------------ start and stop
+
+    async def start(self) -> None:
+        """Take over what the last server left (T9). Nothing may listen before this is done."""
+        self.writer.start()
+        left = await open_runs(
+            db=self._db,
+            board=self.board,
+            writer=self.writer,
+            grace_s=self._settings.worker_resume_grace_s,
+            durable=self._settings.run_queue_durable,
+        )
+        for record in self.board.flights.values():
+            self._places.name_place(record.now.place, record.worker_name or "")
+        self._intake.start(left.last_seq)
+        self._waits.waited.update(left.waits)
+        await self._db.mark_shutdown("running")
+        self._tasks.start(self._dispatcher.run(), name="dispatcher")
+        self._tasks.start(self._waits.run(), name="one-shot waits")
+        self._tasks.start(self._prune(), name="retention")
+        self._kick()
+
+    async def stop(self, keep: bool, grace_s: float) -> None:
+        """Intent first, then its effects. ``keep``: runs on workers go on, the next start takes them over."""
+        if self._stopping:
+            return
+        self._stopping = True
+        await self._db.mark_shutdown("keep" if keep else "stop")
+        await self._placing.wait()
+        try:
+            await self._stop_runs(keep=keep, grace_s=grace_s)
+        finally:
+            self._desk.graces.stop_all()
+            await self._tasks.aclose()
+            await self._placing.aclose()
+            await self.writer.aclose()
+
+    async def _stop_runs(self, *, keep: bool, grace_s: float) -> None:
+        if not keep:
+            await self._end_left(away_only=True)
+        for record in list(self.board.flights.values()):
+            if record.state in decisions.EXECUTING and (record.now.worker_id is None or not keep):
+                await self.writer.run(decisions.stop(record.id, StopReason.SERVER_STOP))
+        await self._wait_for_ends(grace_s, own_only=keep)
+        for execution in self._own.all():
+            await execution.kill()
+        for execution in self._own.all():
+            await execution.ended.wait()
+        if not keep:
+            await self._end_left(away_only=False)
+
+    async def _wait_for_ends(self, grace_s: float, *, own_only: bool) -> None:
+        """Until nothing executes, at most for the grace."""
+        with self._feeds.watching() as watcher:
+            over = asyncio.ensure_future(self._clock.delay(grace_s))
+            try:
+                while self._executing(own_only=own_only) and not over.done():
+                    news = asyncio.ensure_future(watcher.wake.wait())
+                    await asyncio.wait((news, over), return_when=asyncio.FIRST_COMPLETED)
+                    news.cancel()
+                    watcher.take()
+            finally:
+                over.cancel()
+
+    def _executing(self, *, own_only: bool) -> bool:
+        return any(
+            record.state in decisions.EXECUTING and (record.now.worker_id is None or not own_only)
+            for record in self.board.flights.values()
+        )
+
+    async def _end_left(self, *, away_only: bool) -> None:
+        """T6: the last line of a shutdown, for runs of workers."""
+        text = "the server was stopped before its worker reported the end"
+        conclusion = decisions.interrupted(text, Cause.SHUTDOWN)
+        states = decisions.AWAY if away_only else decisions.EXECUTING
+        for record in list(self.board.flights.values()):
+            if record.state in states and record.now.worker_id is not None:
+                end = decisions.end_alone(
+                    record.id, Event.SHUTDOWN_OVER, record.attempt, lambda _record: conclusion
+                )
+                await self.writer.run(end)
+
+    async def _prune(self) -> None:
+        try:
+            while await self._removal.prune() >= 1_000:
+                pass
+        except CodefyError as error:
+            self._log.warning("old runs can't be removed now: %s", error)
+
+    # ------------------------------------------------------------ after commits
+
+    def _after_commit(self, changes: Sequence[Change], deleted: Sequence[str]) -> None:
+        """Told by the writer, last of all listeners."""
+        ended = False
+        for change in changes:
+            before, after = change.before, change.after
+            ended |= before.status in ACTIVE and after.status not in ACTIVE
+            if Effect.SEND_STOP in change.effects and after.now.worker_id is None:
+                self._stop_own(after)
+            if after.state is State.SETTLED:
+                self._reasons.notes.pop(after.id, None)
+        if changes or deleted:
+            self._kick()
+        if ended and not self._stopping:
+            self._tasks.start(self._prune(), name="retention")
+
+    def _stop_own(self, record: RunRecord) -> None:
+        execution = self._own.get(record.id)
+        if execution is not None and record.stop_reason is not None:
+            stop = execution.stop(record.stop_reason, STOP_GRACE_S)
+            self._tasks.start(stop, name=f"stop {record.id}")
+
+    def _kick(self) -> None:
+        self._dispatcher.kick()
+
+    # ------------------------------------------------------------ placing
+
+    def _server_devices(self) -> Sequence[DeviceInfo]:
+        catalog = self._catalog()
+        return () if catalog is None else catalog.devices
+
+    def _why_nothing_goes(self) -> Reason | None:
+        if self._stopping:
+            return STOPPING
+        return LOADING if self._catalog() is None else None
+
+    async def _document(self, run_id: str) -> JsonObject:
+        """As it is sent."""
+        async with self._db.read() as connection:
+            stored = await connection.scalar(select(runs.c.document).where(runs.c.id == run_id))
+        catalog = self._catalog()
+        if stored is None or catalog is None:
+            raise CodefyError("the run is gone", code="server.busy")
+        return complete(stored, self.board.secrets.get(run_id), catalog.definitions)
+
+    def _begin(self, placed: Placed) -> None:
+        """An own run whose attempt is committed."""
+        request = self.board.requests.get(placed.record.id)
+        options = {} if request is None else request.options.model_dump(mode="json", exclude={"target"})
+        run = OwnRun(
+            run_id=placed.record.id,
+            attempt=placed.record.attempt,
+            document=placed.document,
+            options=options,
+            devices=placed.record.now.devices,
+        )
+        execution = self._own.begin(run)
+        self._tasks.start(self._execute(execution, run.run_id), name=f"run {run.run_id}")
+        current = self.board.flights.get(run.run_id)
+        if current is not None and current.stop_reason is not None:
+            self._stop_own(current)
+
+    async def _execute(self, execution: Execution, run_id: str) -> None:
+        try:
+            await execution.run()
+        finally:
+            self._own.forget(run_id)
+
+    async def _abandoned(self, run_id: str, error: str) -> None:
+        try:
+            await self.writer.run(decisions.abandon(run_id, error))
+        except CodefyError:
+            self._log.critical("run %s can't be ended; the next start will", run_id)
+
+    def _resend(self, record: RunRecord, lease: str) -> None:
+        self._tasks.start(self._send_again(record, lease), name=f"assign {record.id}")
+
+    async def _send_again(self, record: RunRecord, lease: str) -> None:
+        """The same attempt and lease, as nothing had begun."""
+        document = await self._document(record.id)
+        current = self.board.flights.get(record.id)
+        if current is not None and current.attempt == record.attempt and current.state is State.ASSIGNED:
+            self._desk.send(Placed(record=current, document=document, ready=Ready(), lease=lease))
+            if self._grants.lacking(current):
+                self._grants.renew(current.id, whole=True)
+
+    # ------------------------------------------------------------ asked by the API
+
+    async def submit(
+        self, graph: JsonObject | bytes, options: JsonObject, name: str = "", submit_id: str | None = None
+    ) -> JsonObject:
+        """Judge and store a run: ``{run_id, status}``. A repeated ``submit_id`` answers the run it made.
+
+        Raises: GraphInvalid; CodefyError ``run.option_*``, ``target.*``, ``storage.*``, ``request.*``,
+        ``catalog.loading``, ``server.stopping``, ``server.busy``.
+        """
+        if self._stopping:
+            raise CodefyError("The server is stopping; submit again when it is back.", code="server.stopping")
+        catalog = self._catalog()
+        if catalog is None:
+            raise CodefyError("The node definitions are being read.", code="catalog.loading")
+        known = await self._intake.known(submit_id)
+        if known is not None:
+            return known
+        if len(name or "") > 64:
+            raise CodefyError("A run's name has 64 characters at most.", code="request.invalid")
+        read = read_options(options)
+        prepared = await asyncio.to_thread(
+            prepare,
+            graph,
+            catalog.definitions,
+            DiskLook.of(self._install),
+            limit_bytes=self._settings.transfer_max_input_bytes,
+        )
+        judged = await self._judge.judge(read, prepared, catalog.devices)
+        self._check_interactive(read.lane)
+        stored = await self._intake.store(prepared, judged, read, name, submit_id)
+        if isinstance(stored, str):
+            return {"run_id": stored, "status": (await self.reader.get(stored))["status"]}
+        if stored.interactive and isinstance(judged.needs.target, ServerTarget):
+            self._at_once(stored)
+        return {"run_id": stored.run_id, "status": "queued"}
+
+    def _check_interactive(self, lane: str) -> None:
+        limit = self._settings.run_interactive_max_concurrent
+        if lane == "interactive" and self.board.interactive_count() >= limit:
+            raise CodefyError(
+                f"{limit} interactive runs are executing already; wait for one, or queue this one.",
+                code="server.busy",
+            )
+
+    def _at_once(self, request: Request) -> None:
+        """The interactive lane skips the line, and takes no slot."""
+        waiting = self.board.lines.get(request.run_id)
+        if waiting is None:
+            return
+        offered = [info.device for info in self._server_devices()]
+        device = server_devices(request.needs.device, offered)[0]
+        self._dispatcher.take(waiting, Candidate(place=SERVER, devices=(device,), slots=()))
+
+    async def cancel(self, run_id: str) -> JsonObject:
+        """``{run_id, status, cancelled}``: whether there was something left to stop.
+
+        Raises: CodefyError ``run.not_found``.
+        """
+        before = await self.reader.get(run_id)
+        record = await self.writer.run(decisions.stop(run_id, StopReason.USER))
+        status = before["status"] if record is None else record.status.value
+        return {"run_id": run_id, "status": status, "cancelled": bool(before["active"])}
+
+    async def delete(self, run_id: str) -> JsonObject:
+        """Raises: CodefyError ``run.not_found``, ``run.active``."""
+        warning = await self._removal.delete(run_id)
+        answer: JsonObject = {"run_id": run_id, "deleted": True}
+        return answer if warning is None else {**answer, "warning": warning}
+
+    async def get(self, run_id: str) -> JsonObject:
+        """Raises: CodefyError ``run.not_found``."""
+        return await self.reader.get(run_id)
+
+    async def list(
+        self,
+        statuses: Sequence[str] = (),
+        limit: int = 50,
+        offset: int = 0,
+        target: str | None = None,
+        worker: str | None = None,
+        q: str | None = None,
+    ) -> JsonObject:
+        return await self.reader.list(statuses, limit, offset, target, worker, q)
+
+    async def events(self, run_id: str, cursor: int = 0, limit: int = 500, wait_s: float = 0) -> JsonObject:
+        return await self.reader.events(run_id, cursor, limit, wait_s)
+
+    def watch(self, run_id: str, cursor: int = 0) -> AsyncIterator[JsonObject]:
+        return self.reader.watch(run_id, cursor)
+
+    def changes(self, topic: str = "runs") -> AsyncIterator[JsonObject]:
+        """Rows for ``/api/stream``."""
+        return self.reader.changes()
+
+    async def metrics(self, run_id: str, name: str | None = None) -> JsonObject:
+        return await self.reader.metrics(run_id, name)
+
+    async def artifacts(self, run_id: str, kind: str | None = None) -> Sequence[JsonObject]:
+        return await self.reader.artifacts(run_id, kind)
+
+    async def artifact_reading(
+        self, run_id: str, artifact_id: str, span: tuple[int, int | None] | None = None
+    ) -> tuple[JsonObject, Reading]:
+        return await self.reader.artifact_reading(run_id, artifact_id, span)
+
+    # ------------------------------------------------------------ asked by storage backends
+
+    async def attempt_of(self, run_id: str) -> AttemptView | None:
+        """The attempt that holds a run now."""
+        return self._storing.attempt_of(run_id)
+
+    async def record(self, attempt: AttemptView, stored: StoredObject, backend: str) -> ArtifactId:
+        """List an artifact; the same key again changes nothing.
+
+        Raises: CodefyError ``run.attempt_over``.
+        """
+        return await self._storing.record(attempt, stored, backend)
+
+    async def stored(self, run_id: str, backend: str) -> Sequence[StoredObject]:
+        return await self._storing.stored(run_id, backend)
+
+    async def warn(self, run_id: str, warning: RunWarning) -> None:
+        """Add a ``run_warning`` to a run that isn't over."""
+        await self.writer.run(decisions.warn(run_id, warning))
+
+    # ------------------------------------------------------------ numbers
+
+    def queue(self) -> JsonObject:
+        """Lines with how many wait, and slots in use."""
+        slots: list[Any] = [
+            {"worker": worker, "device": device, "used": used, "slots": total}
+            for (worker, device), (used, total) in self.slots().items()
+        ]
+        waiting: dict[str, Any] = self.waiting()
+        return {"waiting": waiting, "slots": slots}
+
+    def counts(self) -> dict[str, int]:
+        """Runs that aren't over, by status."""
+        found = {status.value: 0 for status in ACTIVE}
+        found["queued"] = len(self.board.lines) + len(self.board.holds)
+        for record in self.board.flights.values():
+            if record.status in ACTIVE:
+                found[record.status.value] += 1
+        return found
+
+    def waiting(self) -> dict[str, int]:
+        """How many wait, by queue key."""
+        return self.board.lines.counts()
+
+    def slots(self) -> dict[tuple[str, str], tuple[int, int]]:
+        """(worker or ``server``, device) -> used and all."""
+        used = self.board.used()
+        known = {(SERVER, info.device): "server" for info in self._server_devices()}
+        for link in self._workers.live():
+            for info in link.devices:
+                slot = self._places.slots_of(link.view.id, (info.device,))[0]
+                known.setdefault(slot, link.view.name)
+        return {
+            (name, slot[1]): (used.get(slot, 0), self._places.capacity(slot)) for slot, name in known.items()
+        }
+
+    def committed(self) -> tuple[int, float, int]:
+        """Events, seconds spent in commits, commits; since the start."""
+        return self.writer.events, self.writer.commit_seconds, self.writer.commits
+
+    @property
+    def writable(self) -> bool:
+        """The database takes what is written: a clock that counts duty time asks."""
+        return self.writer.healthy
+
+    def catalog_changed(self) -> None:
+        self._kick()
+
+    def stores_changed(self) -> None:
+        self._kick()
+
+    # ------------------------------------------------------------ asked by links
+
+    async def hello(
+        self, worker_id: str, incarnation: str, attempts: Sequence[HelloAttempt]
+    ) -> tuple[Verdict, ...]:
+        return await self._desk.hello(worker_id, incarnation, attempts)
+
+    async def welcomed(self, worker_id: str) -> None:
+        await self._desk.welcomed(worker_id)
+
+    async def link_down(self, worker_id: str, why: str) -> None:
+        await self._desk.link_down(worker_id, why)
+
+    async def items(self, worker_id: str, batch: Items) -> AckEntry | Rewind | None:
+        return await self._desk.items(worker_id, batch)
+
+    async def refused(self, worker_id: str, refuse: Refuse) -> None:
+        await self._desk.refused(worker_id, refuse)
+
+    async def want_grant(self, worker_id: str, want: WantGrant) -> None:
+        await self._desk.want_grant(worker_id, want)
+
+    def offers_changed(self, worker_id: str) -> None:
+        self._desk.offers_changed(worker_id)
+
+    async def worker_removed(self, worker_id: str, name: str) -> None:
+        await self._desk.worker_removed(worker_id, name)
+
+    async def worker_rekeyed(self, worker_id: str) -> None:
+        await self._desk.worker_rekeyed(worker_id)
+
+    def live_attempts(self, worker_id: str) -> Sequence[tuple[str, int]]:
+        return self._desk.live_attempts(worker_id)
+
+    async def check_leases(self, worker_id: str, attempts: Sequence[HelloAttempt]) -> bool:
+        return await self._desk.check_leases(worker_id, attempts)
+
+    async def in_flight(self, worker_id: str) -> int:
+        return await self._desk.in_flight(worker_id)

@@ -1,0 +1,128 @@
+"""One decision's part of a write transaction: read records, save changes with compare-and-swap."""
+
+from collections.abc import Collection, Sequence
+from typing import Any
+
+from sqlalchemy import CursorResult, delete, insert, select, update
+from sqlalchemy.ext.asyncio import AsyncConnection
+from sqlalchemy.sql import ColumnElement
+
+from codefyui_core.control.db.tables import artifacts, attempts, run_events, run_metrics, runs
+from codefyui_core.runs.record import RunRecord
+from codefyui_core.runs.steps import Change
+
+from .rows import (
+    artifact_values,
+    attempt_changes,
+    event_values,
+    metric_values,
+    record_of,
+    records,
+    run_changes,
+)
+
+
+class Stale(Exception):
+    """A run isn't as it was read: its position or cursor moved meanwhile."""
+
+
+class Unit:
+    """What a decision may do within its savepoint."""
+
+    def __init__(self, connection: AsyncConnection, *, at_ms: int, epoch: int) -> None:
+        self.connection = connection
+        self.at_ms = at_ms
+        self.epoch = epoch
+        self.changes: list[Change] = []
+        """What was saved, told to listeners after the commit."""
+        self.deleted: list[str] = []
+        self.weight = 0
+        """Events saved."""
+
+    async def load(self, run_id: str) -> RunRecord | None:
+        """A run with its newest attempt."""
+        row = (await self.connection.execute(records().where(runs.c.id == run_id))).one_or_none()
+        return None if row is None else record_of(row)
+
+    async def load_all(self, *conditions: ColumnElement[bool]) -> Sequence[RunRecord]:
+        """Runs that meet the conditions, in order of submission."""
+        rows = await self.connection.execute(records().where(*conditions).order_by(runs.c.queue_seq))
+        return [record_of(row) for row in rows]
+
+    async def save(self, change: Change) -> RunRecord:
+        """Write what differs, with its events and their rows. Nothing is written when nothing does.
+
+        Raises: Stale.
+        """
+        if change.empty:
+            if change.effects:
+                self.changes.append(change)
+            return change.after
+        await self._save_run(change)
+        await self._save_attempt(change)
+        await self._save_events(change)
+        self.changes.append(change)
+        self.weight += len(change.events)
+        return change.after
+
+    async def _save_run(self, change: Change) -> None:
+        values = run_changes(change.before, change.after)
+        if values:
+            where = (runs.c.id == change.before.id, runs.c.last_cursor == change.before.last_cursor)
+            await self._one(update(runs).where(*where).values(**values))
+
+    async def _save_attempt(self, change: Change) -> None:
+        before, after = change.before.attempt_now, change.after.attempt_now
+        if after is None or after is before:
+            return
+        values = attempt_changes(before, after)
+        if before is None or before.number != after.number:
+            fixed = {"run_id": change.after.id, "server_epoch": self.epoch, "created_at": self.at_ms}
+            await self.connection.execute(insert(attempts).values(**values, **fixed))
+        elif values:
+            where = (
+                attempts.c.run_id == change.before.id,
+                attempts.c.number == before.number,
+                attempts.c.position == before.position,
+            )
+            await self._one(update(attempts).where(*where).values(**values))
+
+    async def _one(self, statement: Any) -> None:
+        result: CursorResult[Any] = await self.connection.execute(statement)
+        if result.rowcount != 1:
+            raise Stale(str(statement.table))
+
+    async def _save_events(self, change: Change) -> None:
+        if not change.events:
+            return
+        run_id = change.after.id
+        await self.connection.execute(
+            insert(run_events), [event_values(run_id, event) for event in change.events]
+        )
+        times = {event.cursor: event.ts for event in change.events} if change.derived else {}
+        metrics = [
+            row
+            for cursor, derived in change.derived
+            for row in metric_values(run_id, cursor, times[cursor], derived)
+        ]
+        if metrics:
+            await self.connection.execute(insert(run_metrics), metrics)
+        files = [
+            artifact_values(run_id, cursor, times[cursor], row)
+            for cursor, derived in change.derived
+            for row in derived.artifacts
+        ]
+        if files:
+            await self.connection.execute(insert(artifacts), files)
+
+    async def known_artifacts(self, run_id: str, ids: Collection[str]) -> frozenset[str]:
+        """Those that are listed already."""
+        if not ids:
+            return frozenset()
+        where = (artifacts.c.run_id == run_id, artifacts.c.artifact_id.in_(ids))
+        return frozenset(await self.connection.scalars(select(artifacts.c.artifact_id).where(*where)))
+
+    async def delete(self, run_id: str) -> None:
+        """Remove a run and all its rows."""
+        await self.connection.execute(delete(runs).where(runs.c.id == run_id))
+        self.deleted.append(run_id)
