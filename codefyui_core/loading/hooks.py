@@ -15,7 +15,8 @@ from .answers import WrongAnswer
 class Hooks:
     """The hook implementations of one plugin.
 
-    Raises: pluggy.PluginValidationError for a hook that doesn't exist, or one with other arguments.
+    Raises: pluggy.PluginValidationError for a hook that doesn't exist, or one with other arguments; WrongAnswer
+    for wrappers, a hook that is implemented twice, and a plugin without any.
     """
 
     def __init__(self, plugin: ModuleType | object) -> None:
@@ -25,8 +26,9 @@ class Hooks:
         self._manager.check_pending()
         callers = self._manager.get_hookcallers(plugin) or []
         for caller in callers:
-            if any(impl.hookwrapper or impl.wrapper for impl in caller.get_hookimpls()):
-                raise WrongAnswer(f"{caller.name} is a hook wrapper; plain implementations alone are asked")
+            _check(caller)
+        if not callers:
+            raise WrongAnswer("it implements no hook; decorate its functions with @hookimpl")
         self.names = tuple(sorted(caller.name for caller in callers))
 
     def ask(self, hook: str, **arguments: Any) -> Any:
@@ -34,3 +36,11 @@ class Hooks:
         caller = getattr(self._manager.hook, hook)
         (impl,) = caller.get_hookimpls()
         return impl.function(*(arguments[name] for name in impl.argnames))
+
+
+def _check(caller: pluggy.HookCaller) -> None:
+    implementations = caller.get_hookimpls()
+    if len(implementations) > 1:
+        raise WrongAnswer(f"it implements {caller.name} twice; answer everything from one function")
+    if any(one.hookwrapper or one.wrapper for one in implementations):
+        raise WrongAnswer(f"{caller.name} is a hook wrapper; plain implementations alone are asked")

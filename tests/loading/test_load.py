@@ -137,6 +137,13 @@ BROKEN = {
         "Plane",
     ),
     "object": (HEAD + "@hookimpl\ndef codefyui_settings(): return [PluginSettings()]", "not a class"),
+    "no_hook": ("def codefyui_connectors(): return []", "@hookimpl"),
+    "two_of_one": (
+        HEAD
+        + "@hookimpl(specname='codefyui_connectors')\ndef a(): return []\n"
+        + "@hookimpl(specname='codefyui_connectors')\ndef b(): return []\n",
+        "twice",
+    ),
     "wrapper": (HEAD + "@hookimpl(wrapper=True)\ndef codefyui_connectors():\n    return (yield)", "wrapper"),
 }
 
