@@ -1,5 +1,6 @@
 """People's own node files."""
 
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,7 @@ from codefyui_core.builtin.custom.catalog import CustomCatalog
 from codefyui_core.builtin.custom.folder import custom_nodes_folder
 from codefyui_core.loading import load, load_nodes
 from codefyui_core.plugin import CatalogProblem, NodeCatalog
+from codefyui_core.settings import Install
 from codefyui_core.testing.node_context import RecordingContext
 from codefyui_core.testing.suites import CatalogSuite
 
@@ -153,3 +155,18 @@ def test_the_folder_is_watched_even_before_it_is_there(tmp_path: Path) -> None:
 def test_the_folder_follows_the_settings(environ: dict[str, str], expected: str) -> None:
     assert custom_nodes_folder(environ) == Path(expected)
     assert custom_nodes_folder({}).parts[-4:] == (".codefyui", "backend", "data", "custom_nodes")
+
+
+_VARIABLES = ("CODEFYUI_CUSTOM_NODES_DIR", "CODEFYUI_DATA_DIR", "CODEFYUI_DIR", "CODEFYUI_USER_DATA_DIR")
+
+
+@pytest.mark.parametrize("given", list(product([True, False], repeat=4)))
+def test_the_folder_is_the_one_that_the_installation_names(
+    given: tuple[bool, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    chosen = [name for name, is_given in zip(_VARIABLES, given, strict=True) if is_given]
+    environ = {name: str(tmp_path / name.lower()) for name in chosen}
+    assert custom_nodes_folder(environ) == Install.find(environ=environ).custom_nodes
+    at_home = dict.fromkeys(chosen, "~/x")
+    assert custom_nodes_folder(at_home) == Install.find(environ=at_home).custom_nodes

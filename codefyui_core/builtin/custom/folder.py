@@ -15,5 +15,5 @@ def custom_nodes_folder(environ: Mapping[str, str]) -> Path:
         ("CODEFYUI_USER_DATA_DIR", "backend/data/custom_nodes"),
     ):
         if environ.get(variable):
-            return (Path(environ[variable]) / below).absolute()
+            return (Path(environ[variable]).expanduser() / below).absolute()
     return Path.home() / ".codefyui" / "backend" / "data" / "custom_nodes"
