@@ -26,6 +26,7 @@ from .api import (
 from .api.cors import cors_middleware
 from .api.errors import errors_middleware, json_response
 from .api.routing import Gate, OwnedRoute, mount
+from .callers import PlaneCallers
 from .plane import ControlPlane
 
 CORE = "codefyui-core"
@@ -59,8 +60,9 @@ def make_app(plane: ControlPlane) -> web.Application:
         client_max_size=plane.settings.max_run_body_bytes,
     )
     routes = all_routes(plane)
-    gate = Gate(token=lambda: plane.token, workers=plane.workers)
+    gate = Gate(token=lambda: plane.token, workers=PlaneCallers(plane))
     mount(app, routes, gate, plane.settings.max_run_body_bytes)
+    plane.link_routes = link_routes(routes)
     app.router.add_get("/ws/worker", plane.workers.handle)
     document = openapi.describe(routes, version=plane.version)
     app.router.add_get("/openapi.json", _answer(document))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from aiohttp import web
 
-from codefyui_core.control.hosts import LinkHost, StoreHost
+from codefyui_core.control.hosts import LinkHost, PlaneHost, StoreHost
 from codefyui_core.errors import CodefyError
 from codefyui_core.loading import NameKind
 from codefyui_core.plugin.connector import ConnectorControl
@@ -45,17 +45,21 @@ class ControlHalves:
         self.connectors: dict[str, ConnectorControl] = {}
         self._made: dict[Made, ControlHalf] = {}
         self._starting: set[Made] = set()
+        self._hosts: dict[Made, PlaneHost] = {}
 
     def make(self) -> None:
         """Ask every descriptor for its control half."""
         plane = self._plane
         for name, connector in plane.registry.connectors.items():
-            self._make(Made(NameKind.CONNECTOR, name), partial(connector.control, LinkHost(plane, name)))
+            link_host = LinkHost(plane, name)
+            self._make(Made(NameKind.CONNECTOR, name), link_host, partial(connector.control, link_host))
         for name, backend in plane.registry.backends.items():
-            self._make(Made(NameKind.BACKEND, name), partial(backend.control, StoreHost(plane, name)))
+            store_host = StoreHost(plane, name)
+            self._make(Made(NameKind.BACKEND, name), store_host, partial(backend.control, store_host))
         self._starting = set(self._made)
 
-    def _make(self, what: Made, make: Callable[[], ControlHalf]) -> None:
+    def _make(self, what: Made, host: PlaneHost, make: Callable[[], ControlHalf]) -> None:
+        self._hosts[what] = host
         try:
             self._made[what] = make()
         except Exception as error:
@@ -110,6 +114,7 @@ class ControlHalves:
     async def aclose(self) -> None:
         """Each has 5 s; what doesn't end by then is left behind and named in the log."""
         await asyncio.gather(*(self._close(what, half.aclose) for what, half in self._made.items()))
+        await asyncio.gather(*(self._close(what, host.aclose) for what, host in self._hosts.items()))
 
     async def _close(self, what: Made, aclose: Callable[[], Awaitable[None]]) -> None:
         try:

@@ -9,16 +9,20 @@ from contextlib import suppress
 from typing import Any
 
 from codefyui_core._version import __version__
+from codefyui_core.clocks import AttentiveClock
 from codefyui_core.control.api.guard import HostGuard
 from codefyui_core.control.api.metrics import HttpMetrics
+from codefyui_core.control.api.routing import OwnedRoute
 from codefyui_core.control.catalog import CatalogKeeper
 from codefyui_core.control.db.database import Database
+from codefyui_core.control.db.link_rows import LinkRows
+from codefyui_core.control.files.inputs import Inputs
 from codefyui_core.control.halves import ControlHalves
 from codefyui_core.control.links.service import WorkerService
 from codefyui_core.control.runs.service import RunService
+from codefyui_core.control.seal import Seal
 from codefyui_core.errors import CodefyError
 from codefyui_core.files import write_private
-from codefyui_core.clocks import AttentiveClock
 from codefyui_core.loading import Registry
 from codefyui_core.plugin.settings import PluginSettings
 from codefyui_core.runner.api import RunStarter
@@ -70,6 +74,11 @@ class ControlPlane:
         self.supervisor: RunStarter = starter or Supervisor(
             preload=preload, zygote=settings.run_zygote, log=log.getChild("runner")
         )
+        self.seal = Seal(install.user_data)
+        self.link_rows = LinkRows(db, self.seal)
+        self.inputs = Inputs(install.folders())
+        self.link_routes: Sequence[OwnedRoute] = ()
+        """What the private listeners of links serve; set with the application."""
         self.halves = ControlHalves(plane=self)
         self.workers = WorkerService(
             db=db,
@@ -94,6 +103,7 @@ class ControlPlane:
             stores=self.halves.stores,
         )
         self.workers.desk = self.runs
+        self.workers.stores = self.halves.stores
         self._tasks: set[asyncio.Task[None]] = set()
 
     # ------------------------------------------------------------ start

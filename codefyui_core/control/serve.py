@@ -119,6 +119,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             format="%(asctime)s %(levelname)-7s %(name)s: %(message)s",
             stream=sys.stderr,
         )
+        logging.getLogger("alembic").setLevel(logging.WARNING)
         return asyncio.run(serve(install, logging.getLogger("codefyui")))
     except CodefyError as error:
         sys.stderr.write(f"{error.message}\n")

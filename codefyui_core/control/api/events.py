@@ -39,14 +39,14 @@ async def event_stream(
 ) -> web.StreamResponse:
     """Stored events after the cursor, then live ones, then ``closed``. 204 when nothing more will come."""
     start = last_event_id(request, cursor)
-    row = await runs.get(run_id)
+    row: dict[str, Any] = await runs.get(run_id)
     if not row["active"] and start >= row["last_cursor"]:
         return web.Response(status=204)
     response = await _open(request)
 
     async def frames() -> AsyncIterator[bytes]:
         async for event in runs.watch(run_id, start):
-            yield frame(event["type"], event, cursor=event["cursor"])
+            yield frame(str(event["type"]), event, cursor=int(str(event["cursor"])))
         with suppress(CodefyError):
             yield frame("closed", {"status": (await runs.get(run_id))["status"]})
 

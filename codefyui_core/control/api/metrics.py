@@ -19,6 +19,8 @@ class PlaneCollector(Collector):
 
     def __init__(self, plane: "ControlPlane") -> None:
         self._plane = plane
+        self.workers: dict[str, int] = {}
+        """By status, read just before a scrape."""
 
     def collect(self) -> Iterator[Metric]:
         runs = GaugeMetricFamily("codefyui_runs", "Runs that are queued or executing", labels=["status"])
@@ -35,7 +37,7 @@ class PlaneCollector(Collector):
             slots.add_metric([worker, device, "free"], max(total - used, 0))
         yield slots
         workers = GaugeMetricFamily("codefyui_workers", "Workers by status", labels=["status"])
-        for status, number in self._plane.workers.counts().items():
+        for status, number in self.workers.items():
             workers.add_metric([status], number)
         yield workers
         events = CounterMetricFamily("codefyui_events", "Events committed since the start")
@@ -79,9 +81,11 @@ class HttpMetrics:
 
 
 def routes(plane: "ControlPlane") -> list[Route]:
-    plane.http_metrics.registry.register(PlaneCollector(plane))
+    collector = PlaneCollector(plane)
+    plane.http_metrics.registry.register(collector)
 
     async def metrics(request: web.Request, caller: Caller) -> web.StreamResponse:
+        collector.workers = await plane.workers.counts()
         body = generate_latest(plane.http_metrics.registry)
         return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE_LATEST})
 

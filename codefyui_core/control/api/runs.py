@@ -121,7 +121,7 @@ def routes(plane: "ControlPlane") -> list[Route]:
     async def metrics(request: web.Request, caller: Caller) -> web.StreamResponse:
         run_id = request.match_info["run_id"]
         query = query_of(request, MetricsQuery)
-        found = await runs.metrics(run_id, query.name)
+        found: dict[str, Any] = await runs.metrics(run_id, query.name)
         if query.format == "json":
             return json_response(found)
         return web.Response(

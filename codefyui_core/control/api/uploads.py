@@ -129,9 +129,10 @@ def _upload(store: Uploads) -> Handler:
             raise CodefyError(
                 "Send the file as multipart/form-data, in the field file.", code="request.invalid"
             )
-        stored = []
-        async for part in _files(request):
-            stored.append(await store.store(part.filename, _chunks(part), overwrite=overwrite))
+        stored = [
+            await store.store(part.filename, _chunks(part), overwrite=overwrite)
+            async for part in _files(request)
+        ]
         if not stored:
             raise CodefyError("There is no field named file in the form.", code="request.invalid")
         return json_response(stored[0] if len(stored) == 1 else {**stored[0], "files": stored})

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Literal
@@ -235,6 +236,18 @@ class WorkerService:
         Raises: CodefyError ``auth.worker_unknown``, ``auth.worker_revoked``.
         """
         return await self._workers.authenticate(credential)
+
+    async def authenticate_view(self, credential: str) -> WorkerView:
+        """The same, as plugins and routes see a worker."""
+        return self._view(await self.authenticate(credential))
+
+    async def counts(self) -> dict[str, int]:
+        """Workers by status."""
+        return dict(Counter(str(row["status"]) for row in await self.worker_rows()))
+
+    def unacknowledged_bytes(self) -> int:
+        """Of frames that came and aren't committed yet."""
+        return sum(session.waiting_bytes for session in self._actors.sessions())
 
     async def handle(self, request: web.Request, *, link_id: str | None = None) -> web.StreamResponse:
         """The handler of ``/ws/worker``, behind the Host guard."""

@@ -196,6 +196,11 @@ class Session:
             case _:
                 self._bad(message.t, "nothing was asked")
 
+    @property
+    def waiting_bytes(self) -> int:
+        """Of frames that wait for the database."""
+        return self._waiting_bytes
+
     def _queue(self, message: FromAgent, size: int) -> None:
         self._waiting.append((size, message))
         self._waiting_bytes += size

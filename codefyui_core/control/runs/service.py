@@ -497,6 +497,10 @@ class RunService:
         """The attempt that holds a run now."""
         return self._storing.attempt_of(run_id)
 
+    def lease_fits(self, run_id: str, lease: str) -> bool:
+        """Is it the lease of the attempt that holds the run now?"""
+        return self._storing.lease_fits(run_id, lease)
+
     async def record(self, attempt: AttemptView, stored: StoredObject, backend: str) -> ArtifactId:
         """List an artifact; the same key again changes nothing.
 

@@ -16,6 +16,7 @@ from codefyui_core.runs.steps import Draft
 
 from .board import Board
 from .decisions import EXECUTING
+from .fold import lease_fits
 from .receipts import stored_row
 from .removal import stored_object
 from .unit import Unit
@@ -42,6 +43,11 @@ class Storing:
             worker_id=WorkerId(now.worker_id or ""),
             instance=now.instance,
         )
+
+    def lease_fits(self, run_id: str, lease: str) -> bool:
+        """Is it the lease of the attempt that holds the run now?"""
+        record = self._board.flights.get(run_id)
+        return record is not None and lease_fits(record.now.lease_hash, lease)
 
     async def record(self, attempt: AttemptView, stored: StoredObject, backend: str) -> ArtifactId:
         """One ``artifact`` event and its row, unless the key is listed.

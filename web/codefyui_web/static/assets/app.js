@@ -195,8 +195,8 @@ function follow() {
   });
   feed.addEventListener("worker", (event) => {
     const row = JSON.parse(event.data);
-    if (row.removed) workers.delete(row.name);
-    else workers.set(row.name, row);
+    if (row.removed) workers.delete(row.id);
+    else workers.set(row.id, row);
     schedule(drawWorkers);
   });
   feed.addEventListener("error", () => say("reconnecting", "stopping"));
