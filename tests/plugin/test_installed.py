@@ -135,3 +135,15 @@ def test_an_agent_installs_without_server_or_database(wheels: tuple[Path, Path],
         "    print(type(one.agent(MagicMock())).__name__)",
     )
     assert said.split() == ["DirectAgent", "LocalAgent"]
+    environment.run("-c", EVERY_MODULE, "agent", "runner", "wire", "runs", "graph", "settings", "loading")
+
+
+EVERY_MODULE = """
+import importlib, pkgutil, sys
+for room in sys.argv[1:]:
+    package = importlib.import_module(f"codefyui_core.{room}")
+    for found in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+        if not found.name.endswith("__main__"):
+            importlib.import_module(found.name)
+assert "sqlalchemy" not in sys.modules
+"""
