@@ -1,5 +1,6 @@
 """SequentialModel: drawings become modules that compute what torch's own layers do."""
 
+import contextlib
 import copy
 import json
 
@@ -315,3 +316,58 @@ def test_any_graph_computes_the_same_in_whatever_order_it_is_written(graphs):
             case _:
                 values[id_] = parts[0] * parts[1]
     assert torch.equal(LayerGraph(text)(x)["y"], values[last])
+
+
+_JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=4),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3),
+    max_leaves=6,
+)
+_NAMES = st.sampled_from(["in", "out", "a", "b", "i_x", "o_y"]) | _JSON
+_NODES = st.fixed_dictionaries(
+    {},
+    optional={
+        "id": _NAMES,
+        "type": st.sampled_from(["Input", "Output", "ReLU", "Add", "Linear"]) | _JSON,
+        "params": _JSON,
+        "ports": st.lists(
+            st.fixed_dictionaries({}, optional={"id": _NAMES, "name": _NAMES}) | _JSON, max_size=2
+        )
+        | _JSON,
+    },
+)
+_EDGES = st.fixed_dictionaries(
+    {}, optional={"source": _NAMES, "target": _NAMES, "sourceHandle": _NAMES, "targetHandle": _NAMES}
+)
+
+
+@given(
+    st.fixed_dictionaries(
+        {"version": st.just(2)},
+        optional={
+            "nodes": st.lists(_NODES | _JSON, max_size=4) | _JSON,
+            "edges": st.lists(_EDGES | _JSON, max_size=4) | _JSON,
+        },
+    )
+    | _JSON
+)
+def test_whatever_is_drawn_is_built_or_explained(document):
+    with contextlib.suppress(CodefyError):
+        LayerGraph(json.dumps(document))
+
+
+@given(st.data())
+def test_a_good_drawing_with_one_thing_changed_is_built_or_explained(data):
+    document = json.loads(
+        chain_text([("a", "Linear", {"in_features": 1, "out_features": 1}), ("b", "ReLU", None)])
+    )
+    place = document
+    while isinstance(place, dict | list) and place:
+        keys = list(place) if isinstance(place, dict) else list(range(len(place)))
+        key = data.draw(st.sampled_from(keys))
+        if not isinstance(place[key], dict | list) or data.draw(st.booleans()):
+            place[key] = data.draw(_NAMES)
+            break
+        place = place[key]
+    with contextlib.suppress(CodefyError):
+        LayerGraph(json.dumps(document))

@@ -221,6 +221,17 @@ def test_early_stopping_takes_the_best_weights(tmp_path):
     assert context.payloads[-1]["patience_counter"] == 2
 
 
+def test_a_resumed_training_without_patience_keeps_its_last_weights(tmp_path):
+    context = _context(tmp_path)
+    execute(TrainingLoop, _parts(context), context, epochs=1, checkpoint_every=1, early_stopping_patience=3)
+    name = f"periodic/{context.artifacts[-1][1].name}"
+    again = _context(tmp_path)
+    resumed = execute(TrainingLoop, _parts(again), again, epochs=3, resume_from=name)
+    whole = execute(TrainingLoop, _parts(again), again, epochs=3)
+    weights = whole["model"].state_dict()
+    assert all(torch.equal(value, weights[key]) for key, value in resumed["model"].state_dict().items())
+
+
 def test_gradients_are_clipped(tmp_path):
     model = nn.Linear(1, 1, bias=False)
     before = model.weight.item()

@@ -90,8 +90,8 @@ def _document(text: str) -> dict[str, Any]:
 def _by_id(nodes: Any) -> dict[str, dict[str, Any]]:
     found: dict[str, dict[str, Any]] = {}
     for node in nodes if isinstance(nodes, list) else ():
-        if not isinstance(node, dict) or not isinstance(node.get("id"), str) or "type" not in node:
-            raise bad("every node needs an id and a type")
+        if not isinstance(node, dict) or not all(isinstance(node.get(key), str) for key in ("id", "type")):
+            raise bad("every node needs an id and a type, both texts")
         if node["id"] in found:
             raise bad(f"two nodes have the id {node['id']!r}")
         found[node["id"]] = node
@@ -107,13 +107,14 @@ def _only(nodes: Mapping[str, dict[str, Any]], type_: str) -> str:
 
 def _ports(node: Mapping[str, Any]) -> dict[str, str]:
     """Names of an Input's or Output's ports by their ids."""
-    listed = [port for port in node.get("ports") or () if isinstance(port, dict)]
-    ports = {str(port.get("id")): str(port.get("name")) for port in listed}
-    if not ports:
+    ports = node.get("ports")
+    listed = [port for port in ports if isinstance(port, dict)] if isinstance(ports, list) else []
+    names = {str(port.get("id")): str(port.get("name")) for port in listed}
+    if not names:
         raise bad(f"{node['type']} has no port")
-    if len(ports) != len(listed) or len(set(ports.values())) != len(ports):
+    if len(names) != len(listed) or len(set(names.values())) != len(names):
         raise bad(f"two ports of {node['type']} share an id or a name")
-    return ports
+    return names
 
 
 def _incoming(
@@ -121,11 +122,13 @@ def _incoming(
 ) -> dict[str, list[tuple[Source, str | None]]]:
     incoming: dict[str, list[tuple[Source, str | None]]] = {id_: [] for id_ in nodes}
     for edge in edges if isinstance(edges, list) else ():
-        source, target = edge.get("source"), edge.get("target")
+        if not isinstance(edge, dict):
+            raise bad("every wire needs a source and a target")
+        source, target = str(edge.get("source")), str(edge.get("target"))
         for end in (source, target):
             if end not in nodes:
                 raise bad(f"a wire names the unknown node {end!r}")
-        port, into = edge.get("sourceHandle"), edge.get("targetHandle")
+        port, into = str(edge.get("sourceHandle")), str(edge.get("targetHandle"))
         if nodes[source]["type"] == INPUT and port not in in_ports:
             raise bad(f"a wire leaves Input by the unknown port {port!r}")
         if nodes[target]["type"] == OUTPUT and into not in out_ports:

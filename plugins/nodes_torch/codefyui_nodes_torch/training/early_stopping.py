@@ -46,6 +46,8 @@ class EarlyStopping:
         }
 
     def load(self, state: Mapping[str, Any]) -> None:
-        """The reverse of ``state``; another patience goes on from the same count."""
+        """The reverse of ``state``; another patience goes on from the same count, 0 forgets it all."""
+        if self.patience <= 0:
+            return
         self.best, self.best_epoch = float(state["best"]), state["best_epoch"]
         self.waited, self._weights = int(state["waited"]), state["weights"]
