@@ -71,6 +71,7 @@ class Context:
             from ..settings import PlaneSettings, read_settings
 
             settings = read_settings(PlaneSettings, self.install.layers)
+            os.environ["CODEFYUI_CUSTOM_NODES_DIR"] = str(self.install.custom_nodes)
             with short_logs("codefyui_core.loading", full=bool(self.environ.get("CODEFYUI_DEBUG"))):
                 self._registry = load(plane=None, block=settings.plugins_block, only=settings.plugins_only)
         return self._registry

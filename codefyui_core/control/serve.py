@@ -33,6 +33,7 @@ async def open_plane(install: Install, log: logging.Logger) -> ControlPlane:
     """
     settings = read_settings(ControlSettings, install.layers)
     install.prepare()
+    os.environ["CODEFYUI_CUSTOM_NODES_DIR"] = str(install.custom_nodes)  # for the catalog, here and in children
     registry = load(plane=Plane.CONTROL, block=settings.plugins_block, only=settings.plugins_only)
     clock = AttentiveClock()
     db = await Database.open(settings.database(install.user_data), user_data=install.user_data, clock=clock)
