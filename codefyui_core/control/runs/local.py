@@ -31,6 +31,10 @@ MAX_ITEMS = 500
 RETRY_S = 1.0
 
 
+_SPOKEN = {"event": ItemKind.EVENT, "environment": ItemKind.ENVIRONMENT}
+"""The items that a run process may say; the others are the server's to make."""
+
+
 class Buffer:
     """Lines between the pipe and the database."""
 
@@ -180,9 +184,7 @@ class Execution:
             ts = said.get("ts")
             type_ = str(said["type"]) if kind == "event" else None
             return (
-                Item(
-                    kind=ItemKind(kind), type=type_, payload=payload, ts=ts if isinstance(ts, int) else None
-                ),
+                Item(kind=_SPOKEN[kind], type=type_, payload=payload, ts=ts if isinstance(ts, int) else None),
             )
         except (KeyError, ValueError, TypeError, AttributeError) as error:
             self._around.log.warning("run %s wrote an unreadable line: %s", self.run_info.run_id, error)

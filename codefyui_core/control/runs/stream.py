@@ -86,7 +86,7 @@ def take(
     draft = Draft(before=record, at_ms=at_ms)
     for numbered in number(first, items):
         if numbered.last > draft.position:
-            if record.state is not State.SETTLED:
+            if draft.run.state is not State.SETTLED:
                 _take_one(draft, numbered, beside)
             draft.position = numbered.last
     return draft.done()
