@@ -18,7 +18,7 @@ fail() {
 
 release_tags() { # newest first
     git ls-remote --tags --refs "$from" | sed 's|.*refs/tags/||' |
-        grep -E '^v?[0-9]+\.[0-9]+\.[0-9]+$' | sed 's/^v\(.*\)/\1 v\1/; t; s/\(.*\)/\1 \1/' |
+        grep -E '^v?[0-9]+\.[0-9]+\.[0-9]+$' | sed -e 's/^v\(.*\)/\1 v\1/' -e t -e 's/\(.*\)/\1 \1/' |
         sort -t. -k1,1nr -k2,2nr -k3,3nr | sed 's/.* //'
 }
 

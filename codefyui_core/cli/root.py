@@ -67,7 +67,11 @@ class Root(click.Group):
 def make_root(entries: Mapping[str, Entry] = COMMANDS) -> Root:
     """A fresh command tree."""
 
-    @click.group(cls=Root, context_settings={"help_option_names": ["-h", "--help"]})
+    @click.group(
+        cls=Root,
+        context_settings={"help_option_names": ["-h", "--help"]},
+        epilog="The launcher of a checkout also has: install, update, check, test.",
+    )
     @click.version_option(__version__, message="%(version)s")
     @json_option
     def cdui() -> None:

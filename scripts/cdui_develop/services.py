@@ -51,6 +51,10 @@ def install(services: Sequence[Service], run: Callable[..., object] = subprocess
     environ = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
     packages = [service.package for service in services]
     print(f"== services: apt-get install {' '.join(packages)}", flush=True)
-    options = ("-qq", "-o=Dpkg::Use-Pty=0", "--yes", "--no-install-recommends")
-    for command in (["apt-get", "-qq", "update"], ["apt-get", *options, "install", *packages]):
+    patience = ("-o=Acquire::Retries=1", "-o=Acquire::http::Timeout=20")
+    quiet = ("-qq", "-o=Dpkg::Use-Pty=0", "--yes", "--no-install-recommends")
+    for command in (
+        ["apt-get", "-qq", *patience, "update"],
+        ["apt-get", *quiet, *patience, "install", *packages],
+    ):
         run(command, env=environ, check=False, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)

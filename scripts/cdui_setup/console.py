@@ -17,6 +17,7 @@ HINTS = (
     ("No space left", "The disk is full: make room."),
     ("torch-backend", "This choice isn't known to uv; see cdui install --help for the choices."),
     ("Could not resolve", "The package index can't be reached: check the network and the proxy settings."),
+    ("dns error", "The package index can't be reached: check the network and the proxy settings."),
     ("Failed to fetch", "The package index can't be reached: check the network and the proxy settings."),
     ("Connection", "The package index can't be reached: check the network and the proxy settings."),
 )

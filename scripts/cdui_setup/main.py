@@ -25,7 +25,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if arguments.command == "update":
             _update(root, arguments.tag)
         choice = getattr(arguments, "gpu", None) or os.environ.get("CODEFYUI_GPU") or None
-        _set_up(root, choice, dev=getattr(arguments, "dev", False))
+        _set_up(root, choice, dev=getattr(arguments, "dev", False), told=arguments.command == "install")
     except SetupProblem as problem:
         say(f"cdui: {problem}")
         return problem.exit_code
@@ -35,7 +35,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _set_up(root: Path, choice: str | None, *, dev: bool) -> None:
+def _set_up(root: Path, choice: str | None, *, dev: bool, told: bool) -> None:
     setup = Setup(
         layout=Layout(root),
         digest=os.environ.get("CDUI_DIGEST", ""),
@@ -43,6 +43,8 @@ def _set_up(root: Path, choice: str | None, *, dev: bool) -> None:
         choice=None if choice is None else check_choice(choice),
     )
     with _locked(root):
+        if told and setup.is_done(dev=dev):
+            say("cdui: everything is installed already")
         setup.run(dev=dev)
 
 
@@ -55,7 +57,9 @@ def _update(root: Path, tag: str | None) -> None:
     """Ends in the launcher of the new version, which may install differently."""
     refuse_while_running(root)
     with _locked(root):
-        say(f"cdui: now at {check_out(root, tag)}")
+        say(
+            f"cdui: now at {check_out(root, tag)}; start the server and the agents of this machine again after it"
+        )
     os.execv(root / "cdui", ["cdui", "install"])  # noqa: S606  no shell wanted
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from .console import Console, say
 from .layout import Layout
+from .problem import SetupProblem
 from .stamps import Stamps
 from .torch_build import (
     AUTO,
@@ -44,7 +45,7 @@ class Setup:
 
     def run(self, *, dev: bool = False) -> None:
         """All that isn't done yet. Raises: SetupProblem."""
-        if self._is_done(dev=dev):
+        if self.is_done(dev=dev):
             return
         self.layout.log.unlink(missing_ok=True)
         say(f"cdui: setting up CodefyUI in {self.layout.root} (details: {self.layout.log})")
@@ -58,7 +59,7 @@ class Setup:
         self.stamps.set("ready", self.digest)
         say("cdui: ready")
 
-    def _is_done(self, *, dev: bool) -> bool:
+    def is_done(self, *, dev: bool) -> bool:
         done = self.stamps.get("ready") == self.digest and self.layout.python.exists()
         return done and self._choice() == self.stamps.get("choice") and (not dev or self._dev_is_done())
 
@@ -82,16 +83,15 @@ class Setup:
 
     def _torch(self) -> None:
         pin, choice = self.layout.pin("torch"), self._choice()
-        key = f"{pin} {choice}"
+        backend = backend_for(choice, self.machine)
         before = self.stamps.get("torch")
-        if before == key:
-            return
-        self.stamps.drop("ready")
-        with self.console.step(f"PyTorch ({choice})"):
-            build = _install_torch(self, pin, choice, anew=before is not None)
-        if choice == AUTO and build == CPU and (self.machine.nvidia or self.machine.amd):
-            say("    The index brings PyTorch without GPU support; choose with: cdui install --gpu cu130")
-        self.stamps.set("torch", key)
+        if before != f"{pin} {backend}":
+            self.stamps.drop("ready")
+            with self.console.step(f"PyTorch ({backend})"):
+                build = _install_torch(self, pin, backend, anew=before is not None)
+            if backend == AUTO and build == CPU:
+                say("    The index brings PyTorch without GPU support; choose with: cdui install --gpu cu130")
+            self.stamps.set("torch", f"{pin} {backend}")
         self.stamps.set("choice", choice)
 
     def _packages(self) -> None:
@@ -120,28 +120,23 @@ class Setup:
         self.console.run([*command, "-c", self.layout.constraints, *words], cwd=self.layout.root)
 
 
-def _install_torch(setup: Setup, pin: str, choice: str, *, anew: bool) -> str:
+def _install_torch(setup: Setup, pin: str, backend: str, *, anew: bool) -> str:
     """The build that was installed."""
     layout, pip = setup.layout, setup._pip
     packages = _look_ahead(pip, pin)
-    backend = backend_for(choice, setup.machine)
     if anew:
         pip("uninstall", "--quiet", "--yes", "torch")
-    if installer_for(backend, packages) is Installer.PIP:
-        pip("install", "--quiet", pin)
-        return default_build(packages)
-    command: list[str | Path] = [
-        layout.uv,
-        "pip",
-        "install",
-        "--python",
-        layout.python,
-        "--torch-backend",
-        backend,
-        pin,
-    ]
-    setup.console.run(command, cwd=layout.root)
-    return backend
+    if installer_for(backend, packages) is Installer.UV:
+        command: list[str | Path] = [layout.uv, "pip", "install", "--python", layout.python]
+        try:
+            setup.console.run([*command, "--torch-backend", backend, pin], cwd=layout.root)
+        except SetupProblem:
+            if backend != AUTO:
+                raise
+        else:
+            return backend
+    pip("install", "--quiet", pin)  # for AUTO, the index that pip knows is better than none
+    return default_build(packages)
 
 
 def _look_ahead(pip: Callable[..., None], pin: str) -> dict[str, str]:

@@ -142,8 +142,30 @@ def test_another_choice_replaces_torch_alone_and_is_kept(installation) -> None:
         "pip uninstall --yes torch",
         "uv pip install --torch-backend cu126 torch==2.13.0",
     ]
-    assert installation.run("install").calls == []
+    again = installation.run("install")
+    assert again.calls == []
+    assert "installed already" in again.err
     assert installation.run("--version").calls == []
+
+
+def test_choosing_what_auto_chose_installs_nothing_and_is_kept(installation) -> None:
+    installation.run("install")
+    assert installation.run("install", "--gpu", "cpu").calls == []
+    assert (installation.root / ".venv" / "cdui" / "choice").read_text() == "cpu"
+
+
+def test_auto_with_a_gpu_falls_back_on_the_index_that_pip_knows(installation) -> None:
+    machine = installation.machine
+    machine.packages = CUDA_13
+    (machine.bin / "nvidia-smi").write_text("#!/bin/sh\n")
+    (machine.bin / "nvidia-smi").chmod(0o755)
+    ran = installation.run("install", FAKE_FAIL="--torch-backend auto")
+    assert ran.status == 0
+    assert ran.calls[-3:] == [
+        "uv pip install --torch-backend auto torch==2.13.0",
+        "pip install torch==2.13.0",
+        "uv pip install -e -e",
+    ]
 
 
 def test_a_wrong_choice_installs_nothing(installation) -> None:
