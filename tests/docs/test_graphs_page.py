@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from codefyui_core.engine.run import NOT_HERE_YET
 from codefyui_core.graph import Definitions, Document, IssueCode, validate
 from codefyui_core.graph.inline import EXPANDED_LIMIT, NESTING_LIMIT
 from codefyui_core.graph.json_text import DEPTH_LIMIT
@@ -38,6 +39,12 @@ def test_options_are_those_of_a_run_with_their_defaults() -> None:
     shown = {name.strip("`"): json.loads(default.strip("`")) for name, default in table("option").items()}
     defaults = RunOptions().model_dump(mode="json")
     assert shown == {name: defaults[name] for name in RunOptions.model_fields}
+
+
+def test_options_without_effect_are_shown_as_such() -> None:
+    rows = {name for name in NOT_HERE_YET if f"| `{name}` | `false` | has no effect in this version" in TEXT}
+    assert rows == set(NOT_HERE_YET)
+    assert TEXT.count("has no effect in this version") == len(NOT_HERE_YET)
 
 
 @pytest.mark.parametrize(
