@@ -1,1 +1,8 @@
-"""Inside the run process: executes a plan; cache, capture, progress."""
+"""Executes the plan of a graph, inside of the run's process."""
+
+from .cache import ResultCache
+from .job import Job, Limits, NodeSet, Places
+from .numbers import encode, restore
+from .run import run
+
+__all__ = ["Job", "Limits", "NodeSet", "Places", "ResultCache", "encode", "restore", "run"]
