@@ -74,7 +74,7 @@ class Console:
         hints = [hint for sign, hint in HINTS if any(sign in line for line in lines)]
         return "\n".join(
             [
-                f"{Path(words[0]).name} {' '.join(words[1:4])} ended with status {status}. The end of {self._log}:",
+                f"{Path(words[0]).name} {' '.join(words[1:3])} ended with status {status}. The end of {self._log}:",
                 *tail,
                 *dict.fromkeys(hints),
                 "Then run the command again: it goes on with the step that broke off.",

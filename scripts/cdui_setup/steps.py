@@ -87,6 +87,8 @@ class Setup:
         before = self.stamps.get("torch")
         if before != f"{pin} {backend}":
             self.stamps.drop("ready")
+            if before is not None:
+                self.stamps.set("torch", "unknown")  # whatever happens now, it isn't the former one for sure
             with self.console.step(f"PyTorch ({backend})"):
                 build = _install_torch(self, pin, backend, anew=before is not None)
             if backend == AUTO and build == CPU:
@@ -121,21 +123,25 @@ class Setup:
 
 
 def _install_torch(setup: Setup, pin: str, backend: str, *, anew: bool) -> str:
-    """The build that was installed."""
+    """The build that was installed. One that is there already is replaced only once the other has arrived."""
     layout, pip = setup.layout, setup._pip
     packages = _look_ahead(pip, pin)
-    if anew:
-        pip("uninstall", "--quiet", "--yes", "torch")
     if installer_for(backend, packages) is Installer.UV:
         command: list[str | Path] = [layout.uv, "pip", "install", "--python", layout.python]
         try:
-            setup.console.run([*command, "--torch-backend", backend, pin], cwd=layout.root)
+            setup.console.run(
+                [*command, "--reinstall-package", "torch", "--torch-backend", backend, pin], cwd=layout.root
+            )
         except SetupProblem:
             if backend != AUTO:
                 raise
         else:
             return backend
-    pip("install", "--quiet", pin)  # for AUTO, the index that pip knows is better than none
+    if anew:
+        pip(
+            "install", "--quiet", "--force-reinstall", "--no-deps", pin
+        )  # the other build has the same version
+    pip("install", "--quiet", pin)
     return default_build(packages)
 
 

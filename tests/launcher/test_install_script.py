@@ -52,7 +52,7 @@ def test_cdui_is_put_on_path(install, machine) -> None:
 
 def test_another_folder_and_build_can_be_chosen(install, machine, tmp_path: Path) -> None:
     ran = install(CODEFYUI_DIR=str(tmp_path / "opt" / "codefyui"), CODEFYUI_GPU="cu126")
-    assert "uv pip install --torch-backend cu126 torch==2.13.0" in ran.calls
+    assert "uv pip install --reinstall-package torch --torch-backend cu126 torch==2.13.0" in ran.calls
     assert not home(machine).exists()
     assert version(machine, tmp_path / "opt" / "codefyui") == "0.10.0\n"
 
