@@ -146,8 +146,8 @@ class Dispatcher:
             self._board.holds.pop(run_id, None)
             if record is None:
                 self._spend(candidate.place, spent=False)
-                if run_id in self._board.requests and run_id not in self._board.flights:
-                    self._board.lines.add(waiting)
+            if run_id in self._board.requests and run_id not in self._board.flights:
+                self._board.lines.add(waiting)
             self.kick()
 
     async def _try(self, request: Request, candidate: Candidate) -> RunRecord | None:

@@ -279,9 +279,13 @@ class WorkerDesk:
                 return None
             return await unit.save(self._refusal(record, refuse, unit.at_ms))
 
+        # Held off before the commit, or the next look at the lines would send it there again at once.
+        self._places.held_off.add((worker_id, refuse.run_id))
         after = await self._writer.run(decide)
         if after is not None and after.status is RunStatus.QUEUED:
-            self._hold_off(worker_id, after.id, refuse)
+            self._hold_off(worker_id, refuse)
+        else:
+            self._places.held_off.discard((worker_id, refuse.run_id))
         self._kick()
 
     @staticmethod
@@ -297,16 +301,18 @@ class WorkerDesk:
         details = Details(conclusion=failed(text, Cause.REFUSED))
         return apply(record, Event.REFUSED, at_ms=at_ms, details=details)
 
-    def _hold_off(self, place: str, run_id: str, refuse: Refuse) -> None:
+    def _hold_off(self, place: str, refuse: Refuse) -> None:
+        link = self._workers.link(place)
+        if link is not None:
+            self._places.spent.discard((place, link.incarnation))
         detail = refuse.detail or refuse.code.replace("_", " ")
-        self._reasons.notes[run_id] = Reason(
+        self._reasons.notes[refuse.run_id] = Reason(
             text=f"its worker refused it for now: {detail}", code=f"queue.refused_{refuse.code}"
         )
-        self._places.held_off.add((place, run_id))
 
         def over() -> None:
-            self._places.held_off.discard((place, run_id))
-            self._reasons.notes.pop(run_id, None)
+            self._places.held_off.discard((place, refuse.run_id))
+            self._reasons.notes.pop(refuse.run_id, None)
             self._kick()
 
         self._clock.timer(HOLD_OFF_S, over)

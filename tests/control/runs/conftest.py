@@ -331,6 +331,11 @@ class Agent:
     async def finish(self, key, outcome="succeeded", **values):
         return await self.report(key, self.exited(), self.end(outcome, **values))
 
+    async def assigned(self, run_id, count=1):
+        """The newest assignment of a run, once there are that many."""
+        await until(lambda: len(self.assigns(run_id)) >= count)
+        return self.assigns(run_id)[-1]
+
     async def refuse(self, message, code="busy", retry=True):
         refusal = Refuse(run_id=message.run_id, attempt=message.attempt, code=code, retry=retry)
         await self.room.service.refused(self.id, refusal)
@@ -467,6 +472,10 @@ class Room:
         process = await until(lambda: self.starter.processes.get(run_id))
         await process.began.wait()
         return process
+
+    def board_used(self):
+        """Slots in use: (place, device) -> runs."""
+        return {slot: used for slot, used in self.service.board.used().items() if used}
 
     async def row(self, run_id):
         return await self.service.get(run_id)
