@@ -43,8 +43,12 @@ def _set_up(root: Path, choice: str | None, *, dev: bool, told: bool) -> None:
         choice=None if choice is None else check_choice(choice),
     )
     with _locked(root):
-        if told and setup.is_done(dev=dev):
-            say("cdui: everything is installed already")
+        if setup.is_done(dev=dev):
+            if told:
+                say("cdui: everything is installed already")
+            return
+        if told:
+            refuse_while_running(root)
         setup.run(dev=dev)
 
 

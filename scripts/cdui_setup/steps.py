@@ -45,8 +45,6 @@ class Setup:
 
     def run(self, *, dev: bool = False) -> None:
         """All that isn't done yet. Raises: SetupProblem."""
-        if self.is_done(dev=dev):
-            return
         self.layout.log.unlink(missing_ok=True)
         say(f"cdui: setting up CodefyUI in {self.layout.root} (details: {self.layout.log})")
         self._environment()

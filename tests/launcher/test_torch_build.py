@@ -1,5 +1,7 @@
 """Which torch is installed, and who installs it."""
 
+import json
+import os
 from pathlib import Path
 
 import pytest
@@ -193,6 +195,16 @@ def test_auto_with_a_gpu_falls_back_on_the_index_that_pip_knows(installation) ->
         "pip install torch==2.13.0",
         "uv pip install -e -e",
     ]
+
+
+def test_another_build_waits_for_the_server_to_be_stopped(installation) -> None:
+    installation.run("install")
+    user = installation.machine.folder / "user"
+    user.mkdir()
+    (user / "server.json").write_text(json.dumps({"pid": os.getpid()}))
+    ran = installation.run("install", "--gpu", "cu126")
+    assert (ran.status, ran.calls) == (3, [])
+    assert "cdui stop" in ran.err
 
 
 def test_a_wrong_choice_installs_nothing(installation) -> None:
