@@ -1,62 +1,82 @@
-"""The helper, from the planes' side: what it wrote, kept by distribution versions and file times."""
+"""What a plane knows of its nodes: collected by a helper process, kept in a file, never by importing them."""
 
 import asyncio
+import contextlib
 import json
+import logging
+import os
+import signal
 import sys
 import tempfile
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from functools import partial
-from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
-from codefyui_core._version import __version__
+from pydantic import ValidationError
+
 from codefyui_core.errors import CodefyError
 from codefyui_core.files import write_private
 from codefyui_core.graph import Definitions
-from codefyui_core.loading import Registry
+from codefyui_core.loading import Registry, check_node_types
 from codefyui_core.plugin.node import CatalogProblem
 from codefyui_core.plugin.values import JsonObject
-from codefyui_core.plugin.views import PluginInfo, PluginState
 from codefyui_core.wire.messages import DeviceInfo
 
+from .code_state import stamp
+from .log_text import Tail
+
+log = logging.getLogger(__name__)
+
 FORMAT = 1
-TAIL_LINES = 5
-NO_CATALOG = "-"
-"""Names none: for devices and fingerprint alone."""
+CONFLICT = "plugin.conflict"
 
 
 class HelperFailed(CodefyError):
-    """The helper process ended badly, or took too long."""
+    """No definitions could be had at all; the message says why."""
 
-    default_code = "catalog.loading"
+    default_code = "catalog.failed"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Catalog:
-    """All that a plane knows of nodes, devices and environment."""
+    """All node types of this machine, and what else the helper found. A value."""
 
     definitions: Definitions
     providers: Mapping[str, str]
-    """Node type -> ``builtin``, ``custom`` or ``plugin:<distribution>``."""
-    problems: tuple[CatalogProblem, ...]
-    devices: tuple[DeviceInfo, ...]
+    """By type: ``builtin``, ``custom`` or ``plugin:<distribution>``."""
+    problems: tuple[CatalogProblem, ...] = ()
+    devices: tuple[DeviceInfo, ...] = ()
     fingerprint: JsonObject
     digest: str
-    examples: tuple[Path, ...]
+    """Of the fingerprint."""
+    examples: tuple[Path, ...] = ()
+    watch: tuple[Path, ...] = ()
+
+    def to_json(self) -> JsonObject:
+        return {
+            "definitions": self.definitions.to_json(),
+            "providers": dict(self.providers),
+            "problems": [{"source": one.source, "message": one.message} for one in self.problems],
+            "devices": [one.model_dump(mode="json") for one in self.devices],
+            "fingerprint": self.fingerprint,
+            "digest": self.digest,
+            "examples": [str(path) for path in self.examples],
+            "watch": [str(path) for path in self.watch],
+        }
 
     @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> "Catalog":
-        """Raises: KeyError, TypeError, ValueError for another shape."""
+    def from_json(cls, document: Any) -> Self:
+        """Raises: KeyError, TypeError, ValueError for what another version wrote."""
         return cls(
-            definitions=Definitions.from_json(value["definitions"]),
-            providers=dict(value["providers"]),
-            problems=tuple(CatalogProblem(**problem) for problem in value["problems"]),
-            devices=tuple(DeviceInfo.model_validate(device) for device in value["devices"]),
-            fingerprint=value["fingerprint"],
-            digest=str(value["digest"]),
-            examples=tuple(Path(path) for path in value["examples"]),
+            definitions=Definitions.from_json(document["definitions"]),
+            providers=document["providers"],
+            problems=tuple(CatalogProblem(**one) for one in document["problems"]),
+            devices=tuple(DeviceInfo.model_validate(one) for one in document["devices"]),
+            fingerprint=document["fingerprint"],
+            digest=document["digest"],
+            examples=tuple(Path(path) for path in document["examples"]),
+            watch=tuple(Path(path) for path in document["watch"]),
         )
 
 
@@ -67,140 +87,191 @@ async def collect(
     timeout_s: float = 60,
     block: Collection[str] = (),
     only: Collection[str] = (),
+    python: str = sys.executable,
 ) -> Catalog:
-    """Have the helper write everything down. One that dies is run once more for each catalog alone, so that a
-    pack that crashes costs its own nodes.
+    """Run the helper; when it dies, once more for each catalog alone, so that a pack that crashes costs its
+    own nodes. Writes ``cache``.
 
-    Raises: PluginConflict's code for a type that two distributions have; HelperFailed when nothing could be had.
+    Raises: CodefyError ``plugin.conflict`` for a type that two distributions claim; HelperFailed.
     """
-    before = await asyncio.to_thread(fitting, registry)
-    run = partial(_run_helper, timeout_s=timeout_s, block=block, only=only)
+    before = stamp(_watched(registry))
+    helper = _Helper(python=python, timeout_s=timeout_s, block=block, only=only)
     try:
-        answer = await run(None)
-    except HelperFailed:
-        answer = await _one_by_one(registry, run)
-    catalog = Catalog.from_json(answer)
+        document = await helper.run(None)
+    except HelperFailed as error:
+        log.error("the helper that loads node definitions failed: %s", error.message)
+        document = await _one_by_one(registry, helper, error)
+    catalog = Catalog.from_json(document)
     if cache is not None:
-        await asyncio.to_thread(_write_cache, cache, {"format": FORMAT, "for": before, **answer})
+        await asyncio.to_thread(_write, cache, before, document)
     return catalog
 
 
 def read_cached(registry: Registry, cache: Path) -> Catalog | None:
-    """What the last helper wrote, if distributions and files are still the same. Blocking, milliseconds."""
+    """What the last helper wrote, while no version, no module and no watched file has changed since."""
     try:
-        value = json.loads(cache.read_text(encoding="utf-8"))
-        if value["format"] != FORMAT or value["for"] != fitting(registry):
+        stored = json.loads(cache.read_bytes())
+        if stored["format"] != FORMAT or stored["stamp"] != stamp(_watched(registry)):
             return None
-        return Catalog.from_json(value)
-    except (OSError, KeyError, TypeError, ValueError):
+        return Catalog.from_json(stored["catalog"])
+    except (OSError, ValueError, KeyError, TypeError, ValidationError):
         return None
 
 
-def fitting(registry: Registry) -> JsonObject:
-    """What the definitions depend on: versions, and times of the files that nodes come from."""
-    return {
-        "core": __version__,
-        "python": sys.version,
-        "plugins": [*sorted(map(_identity, registry.plugins))],
-        "files": _stamps(_folders(registry)),
-    }
+def _write(cache: Path, stamped: str, document: JsonObject) -> None:
+    """A file that can't be written costs the next start some seconds, nothing else."""
+    try:
+        cache.parent.mkdir(parents=True, exist_ok=True)
+        text = json.dumps({"format": FORMAT, "stamp": stamped, "catalog": document})
+        write_private(cache, text.encode())
+    except OSError as error:
+        log.warning("%s can't be written (%s); definitions are collected anew at each start", cache, error)
 
 
-def _identity(info: PluginInfo) -> str:
-    blocked = info.state is PluginState.BLOCKED
-    return f"{info.entry_point} {info.distribution} {info.version} {info.revision} {blocked}"
+def _watched(registry: Registry) -> list[Path]:
+    return [folder for catalog in registry.catalogs for folder in catalog.watch]
 
 
-def _folders(registry: Registry) -> Iterable[Path]:
-    """The packages of catalogs, and the folders that they watch."""
-    packages = {type(catalog).__module__.partition(".")[0] for catalog in registry.catalogs}
-    for package in sorted(packages):
-        spec = find_spec(package)
-        yield from map(Path, (spec.submodule_search_locations or ()) if spec is not None else ())
-    for catalog in registry.catalogs:
-        yield from catalog.watch
-
-
-def _stamps(folders: Iterable[Path]) -> JsonObject:
-    found: JsonObject = {}
-    for folder in folders:
-        for path in sorted(folder.rglob("*")):
-            if path.suffix in {".py", ".json"} and path.is_file():
-                stat = path.stat()
-                found[str(path)] = [stat.st_mtime_ns, stat.st_size]
-    return found
-
-
-async def _one_by_one(registry: Registry, run: Any) -> dict[str, Any]:
-    """Merge what each catalog alone gives; one that fails is a problem of its own."""
-    merged: dict[str, Any] = await run((NO_CATALOG,))
-    for catalog in registry.catalogs:
+async def _one_by_one(registry: Registry, helper: "_Helper", first: HelperFailed) -> JsonObject:
+    """Raises: HelperFailed when none answers; PluginConflict."""
+    found: list[JsonObject] = []
+    problems: list[JsonObject] = []
+    for catalog in sorted(registry.catalogs, key=lambda one: one.gives_way):
         try:
-            answer = await run((catalog.name,))
+            found.append(await helper.run([catalog.name]))
         except HelperFailed as error:
-            merged["problems"].append({"source": f"catalog {catalog.name}", "message": error.message})
-            continue
-        _add(merged, answer)
+            problems.append({"source": catalog.name, "message": error.message})
+    if not found:
+        raise first
+    merged = merge(found)
+    merged["problems"] = [*_list(merged["problems"]), *problems]
     return merged
 
 
-def _add(merged: dict[str, Any], answer: Mapping[str, Any]) -> None:
-    known = merged["providers"]
-    for node in answer["definitions"]["nodes"]:
-        if node["type"] in known:
-            message = f"the node type {node['type']} is taken by {known[node['type']]}; rename it"
-            merged["problems"].append({"source": answer["providers"][node["type"]], "message": message})
-        else:
-            merged["definitions"]["nodes"].append(node)
-            known[node["type"]] = answer["providers"][node["type"]]
-    merged["definitions"]["presets"] += answer["definitions"]["presets"]
-    types = {*merged["definitions"]["data_types"], *answer["definitions"]["data_types"]}
-    merged["definitions"]["data_types"] = sorted(types)
-    merged["problems"] += answer["problems"]
-    merged["examples"] += answer["examples"]
+def merge(found: Collection[JsonObject]) -> JsonObject:
+    """Documents of single catalogs as one; those that give way come last.
+
+    Raises: PluginConflict for a type that two of them have, unless the later one is people's own.
+    """
+    merged: dict[str, Any] = {**next(iter(found))}
+    nodes: dict[str, Any] = {}
+    providers: dict[str, str] = {}
+    claims: list[tuple[str, str]] = []
+    problems: list[Any] = []
+    groups: dict[str, list[Any]] = {name: [] for name in ("presets", "data_types", "examples", "watch")}
+    for document in found:
+        one: dict[str, Any] = dict(document)
+        problems += one["problems"]
+        for node in one["definitions"]["nodes"]:
+            name, brought = node["type"], one["providers"][node["type"]]
+            if name in nodes and brought == "custom":
+                message = f"the node type {name} is taken by {providers[name]}; rename it"
+                problems.append({"source": brought, "message": message})
+                continue
+            claims.append((brought.removeprefix("plugin:"), name))
+            nodes[name], providers[name] = node, brought
+        for group in ("presets", "data_types"):
+            groups[group] += one["definitions"][group]
+        for group in ("examples", "watch"):
+            groups[group] += one[group]
+        if len(one["devices"]) > len(merged["devices"]):
+            merged["devices"] = one["devices"]
+    check_node_types(claims)
+    return merged | {
+        "definitions": {
+            "nodes": list(nodes.values()),
+            "presets": groups["presets"],
+            "data_types": sorted(set(groups["data_types"])),
+        },
+        "providers": providers,
+        "problems": problems,
+        "examples": groups["examples"],
+        "watch": groups["watch"],
+    }
 
 
-async def _run_helper(
-    catalogs: Sequence[str] | None, *, timeout_s: float, block: Collection[str], only: Collection[str]
-) -> dict[str, Any]:
-    with tempfile.TemporaryDirectory(prefix="codefyui-helper-") as folder:
-        out = Path(folder) / "definitions.json"
-        words = [sys.executable, "-m", "codefyui_core.runner.helper", str(out)]
-        for option, names in (("--block", block), ("--only", only), ("--catalogs", catalogs)):
-            words += [] if names is None or not names else [option, ",".join(names)]
-        said = await _wait(words, timeout_s)
-        if not out.exists():
-            raise HelperFailed(f"the helper that reads node definitions {said}")
-        answer: dict[str, Any] = json.loads(await asyncio.to_thread(out.read_text, encoding="utf-8"))
-    if "error" in answer:
-        raise CodefyError(answer["error"]["message"], code=answer["error"]["code"])
-    return answer
+def _list(value: object) -> list[Any]:
+    return list(value) if isinstance(value, list) else []
 
 
-async def _wait(words: Sequence[str], timeout_s: float) -> str:
-    """Run to the end; how it ended, for a message. Never leaves the process behind."""
-    process = await asyncio.create_subprocess_exec(
-        *words,
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.DEVNULL,
-        stderr=asyncio.subprocess.PIPE,
-        start_new_session=True,
-    )
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Helper:
+    """Starts helper processes and ends them in time."""
+
+    python: str
+    timeout_s: float
+    block: Collection[str]
+    only: Collection[str]
+
+    async def run(self, catalogs: list[str] | None) -> JsonObject:
+        """Raises: HelperFailed; CodefyError ``plugin.conflict``."""
+        request = json.dumps({"block": [*self.block], "only": [*self.only], "catalogs": catalogs})
+        with tempfile.TemporaryDirectory(prefix="cdui-helper-") as folder:
+            out = Path(folder) / "definitions.json"
+            process = await asyncio.create_subprocess_exec(
+                self.python,
+                "-m",
+                "codefyui_core.runner.helper",
+                request,
+                str(out),
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.STDOUT,
+                start_new_session=os.name == "posix",
+            )
+            tail = Tail()
+            try:
+                code = await asyncio.wait_for(_followed(process, tail), self.timeout_s)
+            except TimeoutError:
+                raise HelperFailed(f"it took longer than {self.timeout_s:g} s and was ended") from None
+            finally:
+                _kill(process)
+                await process.wait()
+            return _read(out, code, tail)
+
+
+async def _followed(process: asyncio.subprocess.Process, tail: Tail) -> int:
+    """Reads what it prints while it lives: what it leaves behind may hold the pipe."""
+    reading = asyncio.ensure_future(_tailed(process, tail))
     try:
-        async with asyncio.timeout(timeout_s):
-            _, stderr = await process.communicate()
-    except TimeoutError:
-        return f"didn't end within {timeout_s:g} s"
+        code = await process.wait()
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(asyncio.shield(reading), 1)
+        return code
     finally:
-        if process.returncode is None:
+        reading.cancel()
+
+
+async def _tailed(process: asyncio.subprocess.Process, tail: Tail) -> None:
+    from .log_text import Lines
+
+    lines = Lines()
+    if process.stdout is not None:
+        while data := await process.stdout.read(1 << 16):
+            tail.add(lines.feed(data))
+        tail.add(lines.end())
+
+
+def _kill(process: asyncio.subprocess.Process) -> None:
+    """With its group, also after its end, for what it has started."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        if os.name == "posix":
+            os.killpg(process.pid, signal.SIGKILL)
+        else:
             process.kill()
-            await process.wait()
-    tail = " | ".join(stderr.decode(errors="replace").strip().splitlines()[-TAIL_LINES:])
-    code = process.returncode
-    how = f"was ended by signal {-code}" if code is not None and code < 0 else f"ended with status {code}"
-    return f"{how}: {tail}" if tail else how
 
 
-def _write_cache(cache: Path, value: Mapping[str, Any]) -> None:
-    cache.parent.mkdir(parents=True, exist_ok=True)
-    write_private(cache, json.dumps(value, separators=(",", ":")).encode())
+def _read(out: Path, code: int, tail: Tail) -> JsonObject:
+    lines = tail.lines()
+    try:
+        document: JsonObject = json.loads(out.read_bytes())
+    except (OSError, ValueError):
+        last = lines[-1] if lines else "it printed nothing"
+        if CONFLICT_CLASS in last:
+            raise CodefyError(last.partition(": ")[2] or last, code=CONFLICT) from None
+        how = f"was killed by signal {-code}" if code < 0 else f"ended with status {code}"
+        raise HelperFailed(f"it {how}: {last}") from None
+    return document
+
+
+CONFLICT_CLASS = "PluginConflict"

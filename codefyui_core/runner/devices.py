@@ -1,54 +1,49 @@
-"""Which devices this machine offers. Called in the helper: it may import torch, the planes may not."""
+"""Which devices torch can compute on here. Called in the helper alone: looking starts CUDA."""
 
 import platform
-from collections.abc import Sequence
-from typing import Any
-
-import psutil
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
 
 from codefyui_core.wire.messages import DeviceInfo
 
+from .memory import available_bytes, total_bytes
+
 
 def devices() -> tuple[DeviceInfo, ...]:
-    """CPU first, then CUDA (or ROCm) cards as torch numbers them, then Apple's GPU. Without torch: CPU alone."""
-    found = [cpu()]
-    try:
-        import torch
-    except ImportError:
-        return tuple(found)
-    return (*found, *_cuda(torch), *_mps(torch))
-
-
-def cpu() -> DeviceInfo:
-    """The processor; its memory is the machine's."""
-    memory = psutil.virtual_memory()
-    name = platform.processor() or platform.machine()
-    return DeviceInfo(
+    """The CPU always; accelerators when a node pack has imported torch."""
+    cpu = DeviceInfo(
         device="cpu",
-        name=f"{name}, {psutil.cpu_count() or 1} threads",
-        memory_total_bytes=memory.total,
-        memory_free_bytes=memory.available,
+        name=_cpu_name(),
+        memory_total_bytes=total_bytes(),
+        memory_free_bytes=available_bytes(),
     )
+    return (cpu, *_accelerators())
 
 
-def _cuda(torch: Any) -> Sequence[DeviceInfo]:
-    if not torch.cuda.is_available():
-        return ()
-    return [_card(torch, index) for index in range(torch.cuda.device_count())]
+def _accelerators() -> Iterator[DeviceInfo]:
+    torch = sys.modules.get("torch")
+    if torch is None:
+        return
+    with suppress(RuntimeError, AssertionError):
+        for index in range(torch.cuda.device_count()):
+            found = torch.cuda.get_device_properties(index)
+            uuid = str(getattr(found, "uuid", ""))
+            yield DeviceInfo(
+                device=f"cuda:{index}",
+                name=found.name,
+                uuid=uuid if not uuid or uuid.startswith("GPU-") else f"GPU-{uuid}",
+                memory_total_bytes=int(found.total_memory),
+            )
+    if torch.backends.mps.is_available():
+        yield DeviceInfo(device="mps:0", name=platform.processor() or "Apple GPU")
 
 
-def _card(torch: Any, index: int) -> DeviceInfo:
-    properties = torch.cuda.get_device_properties(index)
-    return DeviceInfo(
-        device=f"cuda:{index}",
-        name=properties.name,
-        uuid=str(getattr(properties, "uuid", "")),
-        memory_total_bytes=properties.total_memory,
-    )
-
-
-def _mps(torch: Any) -> Sequence[DeviceInfo]:
-    backend = getattr(torch.backends, "mps", None)
-    if backend is None or not backend.is_available():
-        return ()
-    return [DeviceInfo(device="mps:0", name="Apple GPU", memory_total_bytes=psutil.virtual_memory().total)]
+def _cpu_name() -> str:
+    with suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines():
+            key, _, value = line.partition(":")
+            if key.strip() == "model name":
+                return value.strip()
+    return platform.processor() or platform.machine()

@@ -138,7 +138,7 @@ class RunHandle:
             out_of_memory=end.out_of_memory,
             peak_memory_bytes=end.peak_memory_bytes,
             stderr_tail=self._tail.lines(),
-            stopped_in_time=not self._overdue,
+            stopped_in_time=not (self._overdue and end.exit_code != 0),
         )
 
 

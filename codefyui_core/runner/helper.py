@@ -1,118 +1,64 @@
-"""The short-lived helper process: imports every node and writes down what the planes need to know of them.
+"""The short-lived process that imports node classes and writes down all that others know of them.
 
-``python -m codefyui_core.runner.helper OUT [--block A,B] [--only A,B] [--catalogs A,B]`` writes one JSON
-object to OUT, whole or not at all. What node modules print goes to its own stdout and stderr.
+``python -m codefyui_core.runner.helper REQUEST OUT``: REQUEST is JSON (``block``, ``only``, ``catalogs``), OUT the
+file to write. Modules may print what they like; the caller reads OUT only after exit status 0.
 """
 
-import argparse
 import json
-import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection
 from pathlib import Path
 
-from codefyui_core.errors import CodefyError
-from codefyui_core.graph import Definitions
-from codefyui_core.loading import LoadedNodes, Registry, load, load_nodes
-from codefyui_core.plugin.node import CatalogProblem, NodeCatalog
+from codefyui_core.files import write_private
+from codefyui_core.loading import LoadedNode, Registry, load, load_nodes
+from codefyui_core.plugin.node import CatalogProblem
 from codefyui_core.plugin.values import JsonObject
 
+from .catalogs import chosen, data_types, presets
 from .devices import devices
 from .fingerprint import digest, fingerprint
-from .linux import die_with_parent, keeps_trees
-
-CORE = "codefyui-core"
+from .requests import origin
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    ask = argparse.ArgumentParser(prog="codefyui_core.runner.helper")
-    ask.add_argument("out", type=Path)
-    for option in ("--block", "--only", "--catalogs"):
-        ask.add_argument(option)
-    given = ask.parse_args(argv)
-    if keeps_trees():
-        die_with_parent()
-    try:
-        registry = load(plane=None, block=_names(given.block), only=_names(given.only))
-        catalogs = None if given.catalogs is None else _names(given.catalogs)
-        answer = describe(registry, catalogs)
-    except CodefyError as error:
-        answer = {"error": {"message": error.message, "code": error.code}}
-    partial = given.out.with_suffix(".part")
-    partial.write_text(json.dumps(answer, allow_nan=False), encoding="utf-8")
-    partial.replace(given.out)
-    return 0
+def describe(registry: Registry, catalogs: Collection[str] | None = None) -> JsonObject:
+    """A catalog as ``Catalog.from_json`` reads it.
 
-
-def describe(registry: Registry, catalogs: Sequence[str] | None) -> JsonObject:
-    """Definitions of the named catalogs (None: all), devices and fingerprint.
-
-    Raises: PluginConflict for a node type that two distributions have.
+    Raises: PluginConflict.
     """
-    chosen = [c for c in registry.catalogs if catalogs is None or c.name in catalogs]
     loaded = load_nodes(registry, catalogs)
-    presets, problems = _presets(chosen)
-    definitions = Definitions.of(
-        [node.definition for node in loaded.nodes.values()],
-        presets,
-        [name for catalog in chosen for name in catalog.data_types],
-    )
-    found = devices()
-    facts = fingerprint(registry, tuple(device.name for device in found if device.device != "cpu"))
+    brought = list(presets(registry, catalogs))
+    problems = [*loaded.problems, *(one for one in brought if isinstance(one, CatalogProblem))]
+    environment = fingerprint(registry, origin())
+    found = list(chosen(registry, catalogs))
     return {
-        "definitions": definitions.to_json(),
-        "providers": _providers(loaded),
-        "problems": [
-            {"source": problem.source, "message": problem.message}
-            for problem in (*loaded.problems, *problems)
-        ],
-        "devices": [device.model_dump(mode="json") for device in found],
-        "fingerprint": facts,
-        "digest": digest(facts),
-        "examples": [*_examples(chosen)],
+        "definitions": {
+            "nodes": [one.definition.model_dump(mode="json") for one in loaded.nodes.values()],
+            "presets": [one.document for one in brought if not isinstance(one, CatalogProblem)],
+            "data_types": list(data_types(registry, catalogs)),
+        },
+        "providers": {name: provider(one) for name, one in loaded.nodes.items()},
+        "problems": [{"source": one.source, "message": one.message} for one in problems],
+        "devices": [one.model_dump(mode="json") for one in devices()],
+        "fingerprint": environment,
+        "digest": digest(environment),
+        "examples": [str(path) for one in found if (path := one.examples()) is not None],
+        "watch": [str(path) for one in found for path in one.watch],
     }
 
 
-def _names(text: str | None) -> tuple[str, ...]:
-    return tuple(name for name in (text or "").split(",") if name)
+def provider(node: LoadedNode) -> str:
+    """How the list of nodes calls the one who brought a type."""
+    if node.catalog in ("builtin", "custom") and node.provider == "codefyui-core":
+        return node.catalog
+    return f"plugin:{node.provider}"
 
 
-def _providers(loaded: LoadedNodes) -> JsonObject:
-    """As clients know them: builtin, custom, plugin:<distribution>."""
-
-    def of(catalog: str, provider: str) -> str:
-        if provider != CORE:
-            return f"plugin:{provider}"
-        return "custom" if catalog == "custom" else "builtin"
-
-    return {name: of(node.catalog, node.provider) for name, node in loaded.nodes.items()}
-
-
-def _presets(catalogs: Sequence[NodeCatalog]) -> tuple[list[JsonObject], list[CatalogProblem]]:
-    found: list[JsonObject] = []
-    problems = []
-    for catalog in catalogs:
-        try:
-            found += [preset.document for preset in catalog.presets()]
-        except Exception as error:
-            problems.append(CatalogProblem(source=f"{catalog.name} presets", message=str(error)))
-    return found, problems
-
-
-def _examples(catalogs: Sequence[NodeCatalog]) -> list[str]:
-    folders = []
-    for catalog in catalogs:
-        try:
-            folder = catalog.examples()
-        except Exception as error:
-            sys.stderr.write(f"examples of {catalog.name}: {error}\n")
-            continue
-        folders += [] if folder is None else [str(folder)]
-    return folders
+def main(request: str, out: str) -> None:
+    asked = json.loads(request)
+    registry = load(plane=None, block=asked["block"], only=asked["only"])
+    document = describe(registry, asked["catalogs"])
+    write_private(Path(out), json.dumps(document).encode())
 
 
 if __name__ == "__main__":
-    code = main()
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(code)  # a node module's threads or exit handlers can't hold the helper up
+    main(sys.argv[1], sys.argv[2])

@@ -1,50 +1,91 @@
-"""Free memory of NVIDIA cards by NVML, without torch and without touching a card (NVML API reference)."""
+"""Memory of this machine and its NVIDIA cards, without torch; for both planes."""
 
-from collections.abc import Iterable, Mapping
+import os
+from collections.abc import Iterable
 from contextlib import suppress
-from typing import Any
+from dataclasses import dataclass
+from pathlib import Path
 
 from codefyui_core.wire.messages import DeviceInfo
 
 
-class CardMemory:
-    """Asks the driver; knows nothing, quietly, where there is none."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Card:
+    """One NVIDIA card, as its driver reports it (NVML)."""
 
-    def __init__(self, cards: Iterable[DeviceInfo]) -> None:
-        self._by_uuid = {_plain(card.uuid): card.device for card in cards if card.uuid}
-        self._nvml: Any = None
-
-    def start(self) -> None:
-        """Load the driver's library, when there are cards to ask for."""
-        if not self._by_uuid or self._nvml is not None:
-            return
-        with suppress(Exception):  # no driver: free memory stays unknown
-            import pynvml
-
-            pynvml.nvmlInit()
-            self._nvml = pynvml
-
-    def free_bytes(self) -> Mapping[str, int]:
-        """Device -> free bytes, for the cards that answered."""
-        if self._nvml is None:
-            return {}
-        found: dict[str, int] = {}
-        for index in range(self._nvml.nvmlDeviceGetCount()):
-            with suppress(Exception):  # a card that fell off the bus costs itself
-                handle = self._nvml.nvmlDeviceGetHandleByIndex(index)
-                device = self._by_uuid.get(_plain(self._nvml.nvmlDeviceGetUUID(handle)))
-                if device is not None:
-                    found[device] = int(self._nvml.nvmlDeviceGetMemoryInfo(handle).free)
-        return found
-
-    def stop(self) -> None:
-        """Let go of the library."""
-        if self._nvml is not None:
-            with suppress(Exception):
-                self._nvml.nvmlShutdown()
-            self._nvml = None
+    name: str
+    uuid: str
+    total_bytes: int
+    free_bytes: int
 
 
-def _plain(uuid: object) -> str:
-    text = uuid.decode() if isinstance(uuid, bytes) else str(uuid)
-    return text.removeprefix("GPU-").lower()
+def cards() -> tuple[Card, ...]:
+    """In the driver's order; none when there is no driver, or no library to ask it."""
+    try:
+        import pynvml
+    except ImportError:
+        return ()
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError:
+        return ()
+    found = []
+    try:
+        for index in range(pynvml.nvmlDeviceGetCount()):
+            with suppress(pynvml.NVMLError):
+                handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+                memory = pynvml.nvmlDeviceGetMemoryInfo(handle)
+                found.append(
+                    Card(
+                        name=_text(pynvml.nvmlDeviceGetName(handle)),
+                        uuid=_text(pynvml.nvmlDeviceGetUUID(handle)),
+                        total_bytes=int(memory.total),
+                        free_bytes=int(memory.free),
+                    )
+                )
+    except pynvml.NVMLError:
+        return tuple(found)
+    finally:
+        with suppress(pynvml.NVMLError):
+            pynvml.nvmlShutdown()
+    return tuple(found)
+
+
+def free_memory(devices: Iterable[DeviceInfo]) -> dict[str, int]:
+    """Bytes by device; those that nobody can tell are left out. Cards are known by their UUID."""
+    found: dict[str, int] = {}
+    known = {card.uuid: card.free_bytes for card in cards()}
+    for device in devices:
+        free = available_bytes() if device.device == "cpu" else known.get(device.uuid)
+        if free is not None:
+            found[device.device] = free
+    return found
+
+
+def total_bytes() -> int | None:
+    """Of the machine's main memory."""
+    with suppress(AttributeError, ValueError, OSError):
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    with suppress(ImportError):
+        import psutil
+
+        return int(psutil.virtual_memory().total)
+    return None
+
+
+def available_bytes() -> int | None:
+    """What programs can get without swapping (``MemAvailable`` of proc(5))."""
+    with suppress(OSError, ValueError):
+        for line in Path("/proc/meminfo").read_text(encoding="ascii").splitlines():
+            if line.startswith("MemAvailable:"):
+                return int(line.split()[1]) * 1024
+    with suppress(ImportError):
+        import psutil
+
+        return int(psutil.virtual_memory().available)
+    return None
+
+
+def _text(value: str | bytes) -> str:
+    """Old versions of the library answer bytes."""
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else value

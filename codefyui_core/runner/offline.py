@@ -1,65 +1,63 @@
-"""A run without a server: one process, its lines, nothing kept."""
+"""A run without a server, for ``cdui graph run``: one process, its lines as they come, and its conclusion."""
 
-import secrets
+import json
 from collections.abc import AsyncIterator
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from codefyui_core.files import Family
-from codefyui_core.graph import Document
-from codefyui_core.plugin.values import JsonObject
-from codefyui_core.settings import Install
+from codefyui_core.runs.conclude import Conclusion, Evidence, conclude
+from codefyui_core.runs.status import Cause, Outcome, StopReason
 
-from .api import FolderSpec, Go, Launch, RunStarter
-
-
-def folder_spec(install: Install) -> FolderSpec:
-    """The folders of an installation, as a run process gets them."""
-    folders = install.folders()
-    return FolderSpec(
-        base=str(install.base),
-        data=str(install.data),
-        moved={family.value: str(path) for family, path in folders.moved},
-        samples=str(install.samples),
-        downloads=str(folders.of(Family.CACHE)),
-        extra=tuple(str(path) for path in install.readable),
-    )
+from .api import Go, Launch, RunStarter
 
 
-def choose_device(asked: str, offered: tuple[str, ...]) -> str:
-    """``auto``: the best that the machine offers; a kind: its first device; else as asked."""
-    if asked == "auto":
-        return next((name for kind in ("cuda", "mps") for name in offered if name.startswith(kind)), "cpu")
-    if asked in {"cuda", "mps"}:
-        return next((name for name in offered if name.startswith(asked)), asked)
-    return asked
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Said:
+    """One line of the run: ``kind`` event or environment, ``type`` the event's."""
+
+    kind: str
+    type: str | None
+    payload: dict[str, Any]
 
 
-def offline_go(
-    document: Document, install: Install, devices: tuple[str, ...], *, device: str, options: JsonObject
-) -> Go:
-    """What the run process is told; the graph's own device counts when none is asked for."""
-    wanted = document.settings_device if device == "auto" and document.settings_device else device
-    chosen = choose_device(wanted, devices)
-    return Go(
-        run_id=secrets.token_hex(16),
-        attempt=1,
-        document=document.raw,
-        options=options,
-        device=chosen,
-        devices=(chosen,),
-        folders=folder_spec(install),
-        records=False,
-    )
+async def run_offline(
+    starter: RunStarter, go: Go, *, env: dict[str, str] | None = None, grace_s: float = 10.0
+) -> AsyncIterator[Said | Conclusion]:
+    """Everything that the run says, and last its ``Conclusion``. Closing the iterator early (Ctrl+C) stops the
+    run and waits for its end.
 
-
-async def run_offline(starter: RunStarter, go: Go) -> AsyncIterator[bytes]:
-    """The lines of the run, the outcome last. Leaving early ends the process."""
-    process = await starter.launch(Launch(run_id=go.run_id, attempt=1, work_dir=Path(go.folders.base)))
+    Raises: CodefyError ``run.process_lost``.
+    """
+    launch = Launch(run_id=go.run_id, attempt=go.attempt, work_dir=Path(go.folders.base), env=dict(env or {}))
+    process = await starter.launch(launch)
+    outcome: dict[str, Any] = {}
+    finished = False
     try:
         await process.ready()
         await process.go(go)
         async for line in process.lines():
-            yield line
+            said = json.loads(line)
+            if said["kind"] == "outcome":
+                outcome = said["payload"]
+            else:
+                yield Said(kind=said["kind"], type=said["type"], payload=said["payload"])
+        finished = True
     finally:
-        await process.kill()
-        await process.ended()
+        if not finished:
+            await process.stop(grace_s)
+        ending = await process.ended()
+    stopped = outcome.get("outcome") == Outcome.STOPPED
+    yield conclude(
+        Evidence(
+            outcome=Outcome(outcome["outcome"]) if outcome else None,
+            error=outcome.get("error"),
+            cause=Cause(outcome["cause"]) if outcome.get("cause") else None,
+            stop_reason=StopReason.USER if stopped else None,
+            stopped_in_time=ending.stopped_in_time,
+            exit_code=ending.exit_code,
+            signal=ending.signal,
+            out_of_memory=ending.out_of_memory,
+            grace_s=grace_s,
+        )
+    )

@@ -14,7 +14,7 @@ import sys
 from . import linux
 from .keeper import Handles, keep, wait_for_adoption
 
-OWN_MODULES = ("codefyui_core.runner.process",)
+OWN_MODULES = ("codefyui_core.runner.process", "codefyui_core.runner.execute")
 
 
 def main(supervisor: int, link: socket.socket, modules: list[str]) -> None:

@@ -1,4 +1,4 @@
-# ruff: noqa: T201, PTH109, NPY002, ICN001  what user code does
+# ruff: noqa: PTH109, NPY002, ICN001  what user code does
 """What the runs of these tests do instead of a graph; imported in run processes only, by name."""
 
 import json
