@@ -1,12 +1,13 @@
 """``cdui graph``: validate or run a graph file on this machine alone: no server, no database, no queue."""
 
 import asyncio
-import json
 import logging
+import secrets
 import signal
 import sys
 from collections import defaultdict
-from contextlib import suppress
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -20,7 +21,10 @@ from .output import print_json
 
 if TYPE_CHECKING:
     from ..graph import Document, Issue
+    from ..runner.api import Go
     from ..runner.definitions import Catalog
+    from ..runner.offline import Said
+    from ..runs.conclude import Conclusion
 
 FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
@@ -130,62 +134,80 @@ class OfflineView(TerminalView):
 
 
 async def _run(context: Context, document: "Document", view: RunView, chosen: dict[str, Any]) -> int:
-    from ..runner.offline import offline_go, run_offline
+    from ..runner.offline import run_offline
     from ..runner.supervisor import Supervisor
 
     install = context.install
     install.prepare()
-    log = logging.getLogger("codefyui.offline")
-    supervisor = Supervisor(preload=(), zygote=False, log=log)
+    go = offline_go(context, document, chosen)
+    supervisor = Supervisor(preload=(), zygote=False, log=logging.getLogger("codefyui.offline"))
     await supervisor.start()
-    options = {key: value for key, value in chosen.items() if value is not None and key != "device"}
-    go = offline_go(document, install, catalog_devices(context), device=chosen["device"], options=options)
     task = asyncio.ensure_future(_follow(run_offline(supervisor, go), view))
     with suppress(NotImplementedError):
         asyncio.get_running_loop().add_signal_handler(signal.SIGINT, task.cancel)
     try:
-        outcome = await task
+        conclusion = await task
     except asyncio.CancelledError:
         click.echo("Interrupted.", err=True)
         return 130
     finally:
         view.close()
         await supervisor.aclose()
-    return _conclude(outcome)
+    return _conclude(conclusion)
 
 
-def catalog_devices(context: Context) -> tuple[str, ...]:
-    """Devices of this machine, as the helper saw them."""
-    return tuple(device.device for device in catalog_of_cache(context).devices) or ("cpu",)
+def offline_go(context: Context, document: "Document", chosen: dict[str, Any]) -> "Go":
+    """What the run process is told; the graph's own device counts when none is asked for."""
+    from ..runner.api import Go
+    from ..runner.install_folders import folder_spec
+
+    asked = chosen["device"]
+    wanted = document.settings_device if asked == "auto" and document.settings_device else asked
+    device = chosen_device(wanted, tuple(found.device for found in catalog(context).devices))
+    options = {key: value for key, value in chosen.items() if value is not None and key != "device"}
+    return Go(
+        run_id=secrets.token_hex(16),
+        attempt=1,
+        document=document.raw,
+        options=options,
+        device=device,
+        devices=(device,),
+        folders=folder_spec(context.install),
+        records=False,
+    )
 
 
-def catalog_of_cache(context: Context) -> "Catalog":
-    """The catalog that ``check`` left in the cache."""
-    from ..runner.definitions import read_cached
+def chosen_device(asked: str, offered: tuple[str, ...]) -> str:
+    """The first that fits.
 
-    found = read_cached(context.registry(), context.user_data / "definitions.json")
-    if found is None:
-        raise CodefyError(
-            "The node definitions changed meanwhile; run the command again.", code="catalog.loading"
-        )
-    return found
+    Raises: UsageProblem for one that this machine doesn't offer.
+    """
+    from ..runs.queue import matching
 
-
-async def _follow(lines: Any, view: RunView) -> dict[str, Any]:
-    outcome: dict[str, Any] = {"outcome": "failed", "error": "the run ended without a word", "cause": None}
-    async for line in lines:
-        said = json.loads(line) if isinstance(line, bytes | str) else line
-        if said["kind"] == "event":
-            view.show(said)
-        elif said["kind"] == "outcome":
-            outcome = said["payload"]
-    return outcome
+    found = matching(asked, offered)
+    if not found:
+        raise UsageProblem(f"This machine offers no device {asked}; it has {', '.join(offered)}.")
+    return found[0]
 
 
-def _conclude(outcome: dict[str, Any]) -> int:
+async def _follow(said: "AsyncIterator[Said | Conclusion]", view: RunView) -> "Conclusion":
+    from ..runs.conclude import Conclusion
+
+    conclusion: Conclusion | None = None
+    async with aclosing(cast("AsyncGenerator[Said | Conclusion]", said)) as lines:
+        async for line in lines:
+            if isinstance(line, Conclusion):
+                conclusion = line
+            elif line.kind == "event" and line.type is not None:
+                view.show({"type": line.type, "payload": line.payload})
+    assert conclusion is not None
+    return conclusion
+
+
+def _conclude(conclusion: "Conclusion") -> int:
+    """The reason is the last line on stderr."""
     sys.stdout.flush()
-    if outcome["outcome"] == "succeeded":
+    if conclusion.cause is None:
         return 0
-    cause = f" [{outcome['cause']}]" if outcome.get("cause") else ""
-    click.echo(f"{outcome.get('error') or outcome['outcome']}{cause}", err=True)
+    click.echo(f"{conclusion.error or conclusion.status.value} [{conclusion.cause.value}]", err=True)
     return 1

@@ -107,7 +107,6 @@ class Reporter:
             self._context.metric(name, value, report.epoch)
             if self._writer is not None:
                 self._writer.add_scalar(name, value, report.epoch)
-        self._context.log(_line(report))
 
     def close(self) -> None:
         if self._writer is not None:
@@ -142,11 +141,3 @@ def _metrics(report: EpochReport) -> dict[str, float]:
         values["val_accuracy"] = report.val_accuracy
     return values
 
-
-def _line(report: EpochReport) -> str:
-    text = f"epoch {report.epoch}/{report.total_epochs}  loss {report.losses[-1]:.6g}"
-    if report.val_losses:
-        text += f"  val_loss {report.val_losses[-1]:.6g}"
-    if report.val_accuracy is not None:
-        text += f"  val_accuracy {report.val_accuracy:.4f}"
-    return f"{text}  lr {report.lr:.3g}"
