@@ -20,31 +20,10 @@ from typing import NoReturn
 
 from . import linux
 from .cgroups import RunGroup
-from .requests import KILL, KeeperRequest, TreeEnd
+from .requests import KILL, Handles, KeeperRequest, TreeEnd
 
 LOST_PARENT = 99
 """Exit status of a process whose parent was gone before it could tie itself to it; nobody reads it."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Handles:
-    """Descriptors that the supervisor made for one run."""
-
-    link: int
-    """Socket to the supervisor's side of the keeper."""
-    control: int
-    """Socket of the run process: ``go`` and ``stop``."""
-    events: int
-    stdout: int
-    stderr: int
-
-    def all(self) -> tuple[int, ...]:
-        return (self.link, self.control, self.events, self.stdout, self.stderr)
-
-    @classmethod
-    def of(cls, numbers: list[int]) -> "Handles":
-        link, control, events, stdout, stderr = numbers
-        return cls(link=link, control=control, events=events, stdout=stdout, stderr=stderr)
 
 
 def keep(handles: Handles) -> NoReturn:

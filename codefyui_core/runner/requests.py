@@ -76,3 +76,24 @@ class TreeEnd:
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> "TreeEnd":
         return cls(**document)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Handles:
+    """Descriptors that the supervisor made for one run."""
+
+    link: int
+    """Socket to the supervisor's side of the keeper."""
+    control: int
+    """Socket of the run process: ``go`` and ``stop``."""
+    events: int
+    stdout: int
+    stderr: int
+
+    def all(self) -> tuple[int, ...]:
+        return (self.link, self.control, self.events, self.stdout, self.stderr)
+
+    @classmethod
+    def of(cls, numbers: list[int]) -> "Handles":
+        link, control, events, stdout, stderr = numbers
+        return cls(link=link, control=control, events=events, stdout=stdout, stderr=stderr)

@@ -25,9 +25,8 @@ from . import linux
 from .api import Launch, RunProcess
 from .cgroups import own_group
 from .handle import RunHandle, Streams, process_lost
-from .keeper import Handles
 from .plain import launch_plain
-from .requests import THREAD_VARIABLES, KeeperRequest, origin
+from .requests import THREAD_VARIABLES, Handles, KeeperRequest, origin
 from .strays import MARK, Strays
 from .tree import KeptTree, reap
 from .warm import Interpreter, Warm

@@ -12,7 +12,8 @@ import socket
 import sys
 
 from . import linux
-from .keeper import Handles, keep, wait_for_adoption
+from .keeper import keep, wait_for_adoption
+from .requests import Handles
 
 OWN_MODULES = ("codefyui_core.runner.process", "codefyui_core.runner.execute")
 
