@@ -5,7 +5,7 @@ and ``read`` wait for the disk and belong in a thread.
 """
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -13,7 +13,7 @@ from codefyui_core.wire.limits import MIB
 from codefyui_core.wire.messages import ItemKind
 
 from .disk import Disk
-from .records import Record, encode_record, scan
+from .records import encode_record, scan
 
 SEGMENT_BYTES = 4 * MIB
 TAIL_BYTES = 1 * MIB
@@ -81,6 +81,8 @@ class Spool:
         """Kinds that were found when it was opened."""
         self._tail: deque[tuple[int, bytes]] = deque()
         self._tail_bytes = 0
+        self._offsets: dict[tuple[Path, int], int] = {}
+        """Where the next read of a segment goes on."""
         self.last = 0
         """The highest number given."""
         self._must_sync: deque[int] = deque()
@@ -211,23 +213,31 @@ class Spool:
         """The payloads from number ``first`` on, without a break in the numbers, up to ``sendable``; at least
         one if it can be read. Blocking, unless they are the newest.
         """
-        upto = min(self.sendable, first + limit_items - 1)
-        if self._tail and self._tail[0][0] <= first:
-            found = [payload for seq, payload in self._tail if first <= seq <= upto]
-        else:
-            found = self._read_disk(first, upto)
-        return _within(found, limit_bytes)
+        if self.in_memory(first):
+            return self.read_memory(first, limit_bytes=limit_bytes, limit_items=limit_items)
+        return self.disk_read(first, limit_bytes=limit_bytes, limit_items=limit_items)()
 
-    def _read_disk(self, first: int, upto: int) -> list[bytes]:
+    def in_memory(self, first: int) -> bool:
+        return bool(self._tail) and self._tail[0][0] <= first
+
+    def read_memory(self, first: int, *, limit_bytes: int, limit_items: int) -> Sequence[bytes]:
+        upto = min(self.sendable, first + limit_items - 1)
+        return _within([payload for seq, payload in self._tail if first <= seq <= upto], limit_bytes)
+
+    def disk_read(self, first: int, *, limit_bytes: int, limit_items: int) -> Callable[[], Sequence[bytes]]:
+        """The same from the disk, to be called in a thread; empty when it was trimmed meanwhile."""
+        upto = min(self.sendable, first + limit_items - 1)
         segment = next((one for one in self._segments if one.first <= first <= one.last), None)
         if segment is None:
-            return []
-        records: list[Record] = []
-        for record in scan(segment.path.read_bytes(), first - 1):
-            if record.seq != first + len(records) or record.seq > upto:
-                break
-            records.append(record)
-        return [record.payload for record in records]
+            return tuple
+        path, offset = segment.path, self._offsets.pop((segment.path, first), 0)
+
+        def read() -> Sequence[bytes]:
+            found, end = _read_segment(path, offset, first, upto, limit_bytes)
+            self._offsets[path, first + len(found)] = end
+            return found
+
+        return read
 
     def gap(self, seq: int) -> Gap | None:
         """The unreadable range that ``seq`` is in, from ``seq`` on. Also what was trimmed or never kept."""
@@ -258,6 +268,7 @@ class Spool:
         """Everything up to ``position`` is recorded: delete the segments that hold nothing else. Idempotent."""
         while len(self._segments) > 1 and self._segments[0].last <= position:
             self._disk.remove(self._segments.pop(0).path)
+            self._offsets.clear()
         self.gaps = [gap for gap in self.gaps if gap.last > position]
 
     def close(self) -> None:
@@ -267,6 +278,27 @@ class Spool:
         ]:
             self._disk.close(descriptor)
         self._files = _Files()
+
+
+def _read_segment(
+    path: Path, offset: int, first: int, upto: int, limit_bytes: int
+) -> tuple[list[bytes], int]:
+    """Consecutive payloads from ``first`` on, and where the one behind them begins."""
+    try:
+        with path.open("rb") as file:
+            file.seek(offset)
+            data = file.read()
+    except FileNotFoundError:
+        return [], 0
+    found: list[bytes] = []
+    total, end = 0, 0
+    for record in scan(data, first - 1):
+        total += len(record.payload) + 1
+        if record.seq != first + len(found) or record.seq > upto or (found and total > limit_bytes):
+            break
+        found.append(record.payload)
+        end = record.end
+    return found, offset + end if found else 0
 
 
 def _within(payloads: list[bytes], limit_bytes: int) -> Sequence[bytes]:

@@ -1,0 +1,361 @@
+"""All attempts of an agent: what hello lists, what the line sends next, what becomes of each message."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from codefyui_core.plugin.storage import StorageKind
+from codefyui_core.plugin.values import JsonObject
+from codefyui_core.runs.status import StopReason
+from codefyui_core.wire.codec import live_hash
+from codefyui_core.wire.messages import (
+    AckEntry,
+    Assign,
+    AttemptKey,
+    GrantMessage,
+    HelloAttempt,
+    ItemKind,
+    Refuse,
+    Rewind,
+    Stop,
+    Verdict,
+    VerdictKind,
+)
+
+from . import folder
+from .attempts import Attempt, Batch
+from .disk import Disk
+from .done import Done
+from .driver import Driver, Equipment
+from .folder import Head, Owner
+from .machine import STOP_GRACE_S, Effect, State
+from .places import Places
+from .spool import Spool
+from .stream import Stream, item
+
+ASIDE_KEEP_S = 30 * 24 * 3600.0
+ASIDE_BYTES = 1 << 30
+
+
+@dataclass(frozen=True, slots=True)
+class Beat:
+    """What beats say of the attempts."""
+
+    live_count: int
+    live_hash: str
+    spool_bytes: int
+
+
+class Holdings:
+    """Attempts by key. ``refuse`` sends a refusal; ``news`` wakes the sender."""
+
+    def __init__(
+        self,
+        *,
+        places: Places,
+        owner: Owner,
+        equipment: Callable[[], Equipment],
+        refuse: Callable[[Refuse], None],
+        news: Callable[[], None],
+        log: logging.Logger,
+        disk: Disk | None = None,
+    ) -> None:
+        self._places = places
+        self._owner = owner
+        self._equipment = equipment
+        self._refuse = refuse
+        self._news = news
+        self._log = log
+        self._disk = disk or Disk()
+        self._attempts: dict[tuple[str, int], Attempt] = {}
+        self._drivers: dict[tuple[str, int], Driver] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._lives: dict[tuple[str, int], asyncio.Task[None]] = {}
+        self._order: list[tuple[str, int]] = []
+        self._done = Done(places.spools / "done")
+        self._worker_id = ""
+        self._db_id = ""
+        self._grace_s = 300.0
+        self.stopping: StopReason | None = None
+
+    # ------------------------------------------------------------ what there is
+
+    async def recover(self) -> None:
+        """Take over what processes before left."""
+        left, strange = await asyncio.to_thread(folder.take_over, self._places.spools, self._owner)
+        for path in strange:
+            self._log.warning("the spool %s belongs to an agent that may still run; left alone", path)
+        for one in left:
+            spool = await asyncio.to_thread(partial(Spool, one.path, disk=self._disk))
+            stream = Stream(spool, news=self._news, log=self._log)
+            stream.start()
+            self._add(
+                Attempt(
+                    head=one.head,
+                    path=one.path,
+                    stream=stream,
+                    effects=self._effects,
+                    log=self._log,
+                    lost_end=one.end,
+                    recovered=True,
+                )
+            )
+        await asyncio.to_thread(
+            folder.clean_aside,
+            self._places.set_aside,
+            now=time.time(),
+            keep_s=ASIDE_KEEP_S,
+            limit_bytes=ASIDE_BYTES,
+        )
+
+    def listed(self) -> tuple[HelloAttempt, ...]:
+        """For hello: memory and disk together."""
+        return tuple(attempt.listed() for attempt in self._attempts.values())
+
+    def beat(self) -> Beat:
+        live = [one.key for one in self._attempts.values() if one.live]
+        hashed = live_hash((key.run_id, key.attempt) for key in live)
+        return Beat(len(live), hashed, self.spool_bytes)
+
+    @property
+    def spool_bytes(self) -> int:
+        return sum(one.size for one in self._attempts.values())
+
+    @property
+    def executing(self) -> Sequence[Attempt]:
+        over = {State.ENDED, State.GONE}
+        return [one for one in self._attempts.values() if one.machine.state not in over]
+
+    @property
+    def undelivered(self) -> Sequence[Attempt]:
+        return [one for one in self._attempts.values() if one.live]
+
+    # ------------------------------------------------------------ the line
+
+    def disconnected(self) -> None:
+        for attempt in self._attempts.values():
+            attempt.disconnected()
+
+    async def welcomed(self, worker_id: str, db_id: str, grace_s: float, verdicts: Iterable[Verdict]) -> None:
+        self._worker_id, self._db_id, self._grace_s = worker_id, db_id, grace_s
+        for verdict in verdicts:
+            attempt = self._attempts.get((verdict.run_id, verdict.attempt))
+            if attempt is not None:
+                await self._judge(attempt, verdict)
+        self._news()
+
+    async def _judge(self, attempt: Attempt, verdict: Verdict) -> None:
+        attempt.kept = verdict.kind is VerdictKind.KEEP
+        match verdict.kind:
+            case VerdictKind.RESUME:
+                await attempt.resume(verdict.position, verdict.stop)
+            case VerdictKind.LATE:
+                self._log.warning("run %s is over at the control plane; it is stopped", verdict.run_id)
+                await attempt.end_late(verdict.position)
+            case VerdictKind.DISCARD:
+                self._log.info("run %s is settled (%s)", verdict.run_id, verdict.recorded or "unknown there")
+                attempt.discard(verdict.recorded)
+                if attempt.machine.state is State.PUBLISHING and attempt.key not in self._live_keys():
+                    await self._let_go(attempt)
+            case VerdictKind.KEEP:
+                self._log.warning("run %s belongs to another database; kept and not sent", verdict.run_id)
+
+    def _live_keys(self) -> Sequence[AttemptKey]:
+        return [AttemptKey(run_id=run_id, attempt=number) for run_id, number in self._lives]
+
+    async def next_batch(self, window_bytes: int) -> Batch | None:
+        """Of the attempts in turn, those that execute first; None when nothing may be sent now."""
+        if sum(one.unacked_bytes for one in self._attempts.values()) >= window_bytes:
+            return None
+        waiting = [key for key in self._order if self._attempts[key].sendable]
+        for key in sorted(waiting, key=lambda key: self._attempts[key].backlog):
+            attempt = self._attempts.get(key)
+            batch = await attempt.batch() if attempt is not None else None
+            if batch is not None and key in self._attempts:
+                self._order.remove(key)
+                self._order.append(key)
+                return batch
+        return None
+
+    def acked(self, entries: Iterable[AckEntry]) -> None:
+        for entry in entries:
+            attempt = self._attempts.get((entry.run_id, entry.attempt))
+            if attempt is not None:
+                attempt.acked(entry.seq, entry.recorded)
+        self._news()
+
+    def rewind(self, message: Rewind) -> None:
+        attempt = self._attempts.get((message.run_id, message.attempt))
+        if attempt is not None:
+            attempt.rewind(message.position)
+        self._news()
+
+    def stop(self, message: Stop) -> None:
+        attempt = self._attempts.get((message.run_id, message.attempt))
+        if attempt is not None:
+            self._log.info("run %s is asked to stop (%s)", message.run_id, message.reason.value)
+            attempt.stop(message.reason, message.grace_s)
+
+    def granted(self, message: GrantMessage) -> None:
+        driver = self._drivers.get((message.run_id, message.attempt))
+        attempt = self._attempts.get((message.run_id, message.attempt))
+        if driver is None or attempt is None or message.version <= attempt.grant_version:
+            return
+        attempt.grant_version = message.version
+        if message.grant is not None:
+            self._spawn(driver.renewed(message.grant))
+
+    def lease(self, run_id: str, number: int) -> str | None:
+        """What proves to the control plane that this agent may speak for the attempt."""
+        attempt = self._attempts.get((run_id, number))
+        return None if attempt is None else attempt.head.lease
+
+    async def tell(self, run_id: str, number: int, backend: str, message: JsonObject) -> None:
+        """A backend's message, on disk when this returns.
+
+        Raises: KeyError for an attempt that is over.
+        """
+        stream = self._attempts[run_id, number].stream
+        if stream is None:
+            raise KeyError(run_id)
+        told = item(ItemKind.TOLD, {"backend": backend, "message": message})
+        await stream.durable(await stream.append(ItemKind.TOLD, told, must_sync=True))
+
+    # ------------------------------------------------------------ a new run
+
+    def assign(self, message: Assign) -> None:
+        """Take it, or refuse it. Listed in hello from now on."""
+        key = (message.run_id, message.attempt)
+        if key in self._attempts:
+            self._log.info("run %s was assigned again; it is here already", message.run_id)
+            return
+        refusal = self._refusal(message)
+        if refusal is not None:
+            self._log.warning("refused run %s: %s", message.run_id, refusal.detail)
+            self._refuse(refusal)
+            return
+        head = Head(
+            db_id=message.db_id,
+            worker_id=self._worker_id,
+            run_id=message.run_id,
+            attempt=message.attempt,
+            lease=message.lease,
+            devices=message.devices,
+            grace_s=self._grace_s,
+            backend=message.backend,
+        )
+        attempt = Attempt(head=head, path=None, stream=None, effects=self._effects, log=self._log)
+        attempt.grant_version = message.grant_version
+        attempt.joined()
+        self._add(attempt)
+        self._lives[key] = asyncio.create_task(self._live(attempt, message), name=f"run {message.run_id}")
+
+    def _refusal(self, message: Assign) -> Refuse | None:
+        def no(code: str, detail: str, *, retry: bool = False) -> Refuse:
+            key = {"run_id": message.run_id, "attempt": message.attempt}
+            return Refuse.model_validate({**key, "code": code, "detail": detail, "retry": retry})
+
+        with_ = self._equipment()
+        offered = {device.device for device in with_.devices}
+        if self.stopping is not None:
+            return no("stopping", "the agent is stopping", retry=True)
+        if self._done.has(message, message.lease):
+            return no("busy", "this attempt has run here already")
+        if unknown := [device for device in message.devices if device not in offered]:
+            return no("device_unknown", f"this agent doesn't offer {', '.join(unknown)}")
+        if message.backend is not None and message.backend not in with_.halves:
+            return no("backend_unknown", f"this agent has no storage backend {message.backend}")
+        if message.backend is not None and with_.halves[message.backend][0].kind is not StorageKind.SHARED:
+            return no("backend_unknown", f"this agent can't carry files by {message.backend}")
+        return None
+
+    async def _live(self, attempt: Attempt, message: Assign) -> None:
+        key = (message.run_id, message.attempt)
+        try:
+            await self._open_spool(attempt)
+        except OSError as error:
+            self._forget(key)
+            self._lives.pop(key, None)
+            detail = f"no room for its events: {error}"
+            self._refuse(Refuse(run_id=key[0], attempt=key[1], code="disk_full", detail=detail))
+            return
+        driver = self._drivers[key] = Driver(attempt, message, self._worker_id, self._equipment(), self._log)
+        self._log.info("run %s was received", message.run_id)
+        try:
+            await driver.life()
+        finally:
+            self._drivers.pop(key, None)
+            self._lives.pop(key, None)
+
+    async def _open_spool(self, attempt: Attempt) -> None:
+        path = await asyncio.to_thread(folder.make, self._places.spools, attempt.head, self._owner)
+        spool = await asyncio.to_thread(partial(Spool, path, disk=self._disk))
+        attempt.path, attempt.stream = path, Stream(spool, news=self._news, log=self._log)
+        await asyncio.to_thread(attempt.stream.keep_reserve)
+        attempt.stream.start()
+
+    # ------------------------------------------------------------ the end
+
+    def _effects(self, attempt: Attempt, effects: Iterable[Effect]) -> None:
+        effects = list(effects)
+        key = (attempt.head.run_id, attempt.head.attempt)
+        driver = self._drivers.get(key)
+        if driver is not None:
+            driver.do(effects)
+        if Effect.REMOVE in effects:
+            self._spawn(self._let_go(attempt))
+        self._news()
+
+    async def _let_go(self, attempt: Attempt) -> None:
+        """Its folder goes; a stray assign of it starts nothing any more."""
+        key = (attempt.head.run_id, attempt.head.attempt)
+        life = self._lives.get(key)
+        if life is not None and life is not asyncio.current_task():
+            await asyncio.gather(life, return_exceptions=True)
+        self._forget(key)
+        if attempt.stream is not None:
+            await attempt.stream.aclose()
+        if attempt.path is not None:
+            remove = partial(folder.set_aside, attempt.path, self._places.set_aside)
+            await asyncio.to_thread(remove if attempt.set_aside else partial(folder.remove, attempt.path))
+        await asyncio.to_thread(self._done.add, attempt.key, attempt.head.lease)
+        self._log.info("run %s is done here (%s)", key[0], attempt.recorded or "not recorded")
+        self._news()
+
+    def stop_all(self, reason: StopReason, grace_s: float = STOP_GRACE_S) -> None:
+        """Ask every run to stop; new ones are refused."""
+        self.stopping = reason
+        for attempt in self._attempts.values():
+            attempt.stop(reason, grace_s)
+
+    async def idle(self) -> None:
+        """Until no run executes here any more."""
+        while self._lives:
+            await asyncio.gather(*self._lives.values(), return_exceptions=True)
+
+    async def aclose(self) -> None:
+        """What is on disk stays for the next process."""
+        for life in self._lives.values():
+            life.cancel()
+        await asyncio.gather(*self._lives.values(), *self._tasks, return_exceptions=True)
+        for attempt in self._attempts.values():
+            if attempt.stream is not None:
+                await attempt.stream.aclose()
+
+    def _add(self, attempt: Attempt) -> None:
+        key = (attempt.head.run_id, attempt.head.attempt)
+        self._attempts[key] = attempt
+        self._order.append(key)
+
+    def _forget(self, key: tuple[str, int]) -> None:
+        self._attempts.pop(key, None)
+        if key in self._order:
+            self._order.remove(key)
+
+    def _spawn(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)

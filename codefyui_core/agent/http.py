@@ -1,0 +1,91 @@
+"""Requests of plugins to the control plane, over the agent's own dial and with its credential."""
+
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass
+
+import aiohttp
+from pydantic import JsonValue
+
+from codefyui_core.errors import Busy, CodefyError, Refused
+
+RETRIED = frozenset({429, 502, 503, 504})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Way:
+    """How to reach the control plane now."""
+
+    http: aiohttp.ClientSession
+    base_url: str
+    headers: Mapping[str, str]
+
+
+class AgentHttp:
+    """Implements ``plugin.hosts.ControlHttp``. ``way`` answers None while there is no connection."""
+
+    def __init__(self, way: Callable[[], Way | None], fence: str | None = None) -> None:
+        self._way = way
+        self._fence = fence
+
+    def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        headers: Mapping[str, str] | None = None,
+        params: Mapping[str, str] | None = None,
+        json: JsonValue = None,
+        data: bytes | AsyncIterable[bytes] | None = None,
+    ) -> AbstractAsyncContextManager[aiohttp.ClientResponse]:
+        return self._request(method, path, headers or {}, params, json, data)
+
+    @asynccontextmanager
+    async def _request(
+        self,
+        method: str,
+        path: str,
+        headers: Mapping[str, str],
+        params: Mapping[str, str] | None,
+        json: JsonValue,
+        data: bytes | AsyncIterable[bytes] | None,
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
+        way = self._way()
+        if way is None:
+            raise Busy("There is no connection to the control plane.")
+        fence = {} if self._fence is None else {"X-CodefyUI-Attempt": self._fence}
+        try:
+            async with way.http.request(
+                method,
+                way.base_url + path,
+                headers={**way.headers, **fence, **headers},
+                params=params,
+                json=json,
+                data=data,
+                allow_redirects=False,
+            ) as response:
+                await _check(response)
+                yield response
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise Busy(f"The control plane can't be reached: {error}") from error
+
+
+async def _check(response: aiohttp.ClientResponse) -> None:
+    if response.status < 300:
+        return
+    error = await refusal_of(response)
+    if response.status in RETRIED:
+        after = response.headers.get("Retry-After", "")
+        raise Busy(error.message, code=error.code, retry_after_s=float(after) if after.isdigit() else None)
+    raise Refused(error.message, code=error.code)
+
+
+async def refusal_of(response: aiohttp.ClientResponse) -> CodefyError:
+    """The server's own code and message; ``proxy.<status>`` when somebody else answered."""
+    try:
+        body = await response.json(content_type=None)
+    except (aiohttp.ClientError, ValueError, TimeoutError):
+        body = None
+    if isinstance(body, dict) and isinstance(body.get("code"), str):
+        return CodefyError(str(body.get("detail") or response.reason), code=body["code"])
+    return CodefyError(f"the answer was {response.status} {response.reason}", code=f"proxy.{response.status}")

@@ -1,0 +1,39 @@
+"""The folders that a run on this agent works in."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from codefyui_core.files import Family, Folders
+from codefyui_core.plugin.storage import Workspace
+from codefyui_core.runner.api import FolderSpec
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentFolders:
+    """The folders of this installation, as runs need them."""
+
+    base: Path
+    samples: Path
+    runs: Path
+    """Private folders of runs are below it."""
+    cache: Path
+    readable: Sequence[Path] = ()
+
+    def private(self, run_id: str) -> Workspace:
+        """A data folder for this run alone; made here. Blocking."""
+        root = self.runs / run_id / "data"
+        for family in Family:
+            (root / family.value).mkdir(mode=0o700, parents=True, exist_ok=True)
+        return Workspace(folders=Folders(root=root), private=True)
+
+    def spec(self, workspace: Workspace) -> FolderSpec:
+        folders = workspace.folders
+        return FolderSpec(
+            base=str(self.base),
+            data=str(folders.root),
+            moved={family.value: str(path) for family, path in folders.moved},
+            samples=str(self.samples),
+            downloads=str(self.cache / "downloads"),
+            extra=tuple(str(path) for path in self.readable),
+        )
