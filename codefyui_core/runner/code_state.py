@@ -15,6 +15,7 @@ from codefyui_core.plugin.markers import PROJECT
 from codefyui_core.plugin.values import JsonObject
 
 CORE = Path(__file__).parent.parent
+_ROOMS_OF_RUNS = ("plugin", "graph", "runs", "loading", "engine", "runner", "builtin")
 _COMMIT = re.compile(r"[0-9a-f]{40,64}")
 
 
@@ -101,6 +102,26 @@ def stamp(watch: Iterable[Path] = ()) -> str:
         [_times(folder) for folder in sorted(watch)],
     ]
     return hashlib.sha256(json.dumps(document).encode()).hexdigest()
+
+
+class PreloadedCode:
+    """The files of ours that a zygote with some modules holds in memory, and whether they have changed since.
+
+    Libraries are left out: what plugins bring is edited and updated under a running agent, torch is not.
+    """
+
+    def __init__(self, modules: Iterable[str]) -> None:
+        wanted = {module.partition(".")[0] for module in modules} - {"codefyui_core"}
+        points = [one for one in entry_points(group=PROJECT) if one.module.partition(".")[0] in wanted]
+        self._folders = sorted({*(CORE / room for room in _ROOMS_OF_RUNS), *_packages(points)})
+        self._times = self._now()
+
+    def changed(self) -> bool:
+        """Reads no file, only their times: some milliseconds; call it in a thread."""
+        return self._now() != self._times
+
+    def _now(self) -> list[list[str]]:
+        return [_times(folder) for folder in self._folders]
 
 
 def _identity(distribution: Distribution | None) -> list[str]:

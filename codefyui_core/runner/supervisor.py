@@ -124,7 +124,18 @@ class Supervisor:
         return {*self._keeper_pids, *self._warm.zygotes()}
 
     def sessions(self) -> set[int]:
+        return set(self._warm.sessions)
+
+    def zygotes(self) -> set[int]:
+        """Process ids: the one that serves, and the one that is being prepared."""
         return set(self._warm.zygotes())
+
+    def _reap_lost_keepers(self) -> None:
+        """Adopted and dead before they could say their names; nobody else would ever reap them."""
+        for pid in linux.children(os.getpid()):
+            if pid not in self.pids() and linux.session_of(pid) in self.sessions():
+                with suppress(ChildProcessError):
+                    os.waitpid(pid, os.WNOHANG)
 
     async def _forget(self, handle: RunHandle) -> None:
         await handle.ended()
@@ -188,6 +199,7 @@ class Supervisor:
             if fresh is not None:
                 await asyncio.to_thread(_end, fresh)
                 self._keeper_pids.discard(fresh.pid)
+            self._reap_lost_keepers()
             raise process_lost("its keeper ended before it could start")
         keeper = hello["keeper"]
         self._keeper_pids.add(keeper)

@@ -6,12 +6,14 @@ import logging
 import os
 import socket
 import subprocess
+from collections import deque
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
 
+from .code_state import PreloadedCode
 from .requests import THREAD_VARIABLES
 from .tree import exited
 
@@ -64,6 +66,7 @@ class Zygote:
     """One warm process."""
 
     def __init__(self, interpreter: Interpreter, modules: Sequence[str]) -> None:
+        self.code = PreloadedCode(modules)
         self._link, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             self._process = interpreter.start(
@@ -131,6 +134,8 @@ class Warm:
     log: logging.Logger
     left_out: dict[str, str] = field(default_factory=dict)
     """Modules that aren't preloaded -> why."""
+    sessions: deque[int] = field(default_factory=lambda: deque(maxlen=64))
+    """Of all zygotes so far, as keepers outlive theirs; a bound, as the system uses numbers again."""
     _zygote: Zygote | None = None
     _preparing: Zygote | None = None
     _task: "asyncio.Task[None] | None" = None
@@ -146,9 +151,20 @@ class Warm:
             self._task = asyncio.get_running_loop().create_task(self._mind(), name="zygote")
 
     async def zygote(self, wait_s: float) -> Zygote | None:
-        """The ready one; waits while one is being prepared. None: use a fresh interpreter."""
+        """The ready one; waits while one is being prepared. None: use a fresh interpreter.
+
+        One whose code was edited or updated since isn't used any more: runs execute what is installed.
+        """
         if self._task is None:
             return None
+        ready = self._zygote
+        if ready is not None and await asyncio.to_thread(ready.code.changed) and ready is self._zygote:
+            self.log.info("code has changed since the warm process started; starting another")
+            self._zygote = None
+            self._settled.clear()
+            await self._stop_minding()
+            await ready.aclose()
+            self.begin()
         with suppress(TimeoutError):
             await asyncio.wait_for(self._settled.wait(), wait_s)
         return self._zygote
@@ -215,6 +231,7 @@ class Warm:
         """Raises: Unfit when it dies whatever is left out."""
         while (wanted := self._wanted()) or not self.modules:
             self._preparing = Zygote(self.interpreter, wanted)
+            self.sessions.append(self._preparing.pid)
             try:
                 await self._preparing.prepared()
             except Unfit as error:

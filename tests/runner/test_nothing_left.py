@@ -10,6 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from codefyui_core.errors import CodefyError
+from codefyui_core.runner import linux
+
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="keepers are Linux's")
 
 STRAYS = ["stray", "executed_stray"]
@@ -94,13 +97,13 @@ async def test_a_killed_zygote_costs_no_run_and_is_replaced(bench, alive):
         await bench.warm(starter)
         process = await bench.begin(starter, "until_stopped")
         await bench.first(process)
-        (zygote,) = starter.sessions()
+        (zygote,) = starter.zygotes()
         os.kill(zygote, signal.SIGKILL)
         lines, ending = await bench.run(
             starter, "report"
         )  # waits for the next one, or is a fresh interpreter
         assert ending.exit_code == 0
-        await bench.until(lambda: starter.is_warm and starter.sessions() != {zygote})
+        await bench.until(lambda: starter.is_warm and starter.zygotes() != {zygote})
         _, ending = await bench.run(starter, "report")
         assert ending.exit_code == 0
         assert alive(process.pid)
@@ -113,7 +116,7 @@ async def test_a_stopped_zygote_does_not_hold_up_a_launch_for_ever(bench, monkey
     monkeypatch.setattr("codefyui_core.runner.supervisor.FORK_S", 0.2)
     async with bench.supervisor() as starter:
         await bench.warm(starter)
-        (zygote,) = starter.sessions()
+        (zygote,) = starter.zygotes()
         os.kill(zygote, signal.SIGSTOP)
         _, ending = await bench.run(starter, "report")
         assert ending.exit_code == 0
@@ -137,3 +140,15 @@ async def test_a_run_that_cannot_shut_down_after_its_outcome_is_ended(bench, mon
     assert lines[-1]["payload"]["outcome"] == "succeeded"
     assert ending.signal == signal.SIGKILL
     assert ending.stopped_in_time
+
+
+async def test_a_keeper_that_dies_before_it_said_its_name_leaves_no_zombie(bench, monkeypatch):
+    """As if it had been killed in that moment: the request that it needs never comes."""
+    monkeypatch.setattr("codefyui_core.runner.requests.KeeperRequest.to_line", lambda self: b"{}\n")
+    others = set(linux.children(os.getpid()))
+    async with bench.supervisor() as starter:
+        await bench.warm(starter)
+        with pytest.raises(CodefyError) as caught:
+            await bench.run(starter, "report")
+        assert caught.value.code == "run.process_lost"
+        await bench.until(lambda: set(linux.children(os.getpid())) <= starter.zygotes() | others)

@@ -48,11 +48,11 @@ async def test_without_any_module_left_runs_use_fresh_interpreters(bench, module
 async def test_another_catalog_replaces_the_zygote_while_the_old_one_serves(bench, modules):
     async with bench.supervisor() as starter:
         await bench.warm(starter)
-        before = starter.sessions()
+        before = starter.zygotes()
         process = await bench.begin(starter, "until_stopped")
         await starter.set_preload(("harmless_one", "run_behaviors"))
         assert starter.is_warm
-        await bench.until(lambda: len(starter.sessions()) == 1 and starter.sessions() != before)
+        await bench.until(lambda: len(starter.zygotes()) == 1 and starter.zygotes() != before)
         lines, _ = await bench.run(starter, "report")
         assert "harmless_one" in lines[0]["payload"]["modules"]
         await process.stop(grace_s=60)
@@ -64,7 +64,23 @@ async def test_a_launch_during_a_replacement_waits_or_is_fresh_but_never_fails(b
     async with bench.supervisor() as starter:
         await bench.warm(starter)
         for _ in range(3):
-            for pid in starter.sessions():
+            for pid in starter.zygotes():
                 os.kill(pid, signal.SIGKILL)
             endings = await asyncio.gather(*(bench.run(starter, "report") for _ in range(2)))
             assert [ending.exit_code for _, ending in endings] == [0, 0]
+
+
+@pytest.mark.spec("fingerprint/changed-checkout-is-recorded")
+async def test_code_that_was_edited_after_the_zygote_started_is_what_the_next_run_executes(
+    bench, modules, monkeypatch
+):
+    monkeypatch.setattr("codefyui_core.runner.code_state._packages", lambda points: [modules])
+    async with bench.supervisor(preload=("harmless_one", "run_behaviors")) as starter:
+        await bench.warm(starter)
+        before = starter.zygotes()
+        await bench.run(starter, "report")
+        assert starter.zygotes() == before
+        (modules / "harmless_one.py").write_text("x = 22\n")
+        _, ending = await bench.run(starter, "report")
+        assert ending.exit_code == 0
+        assert starter.zygotes() != before

@@ -30,7 +30,7 @@ async def main() -> None:
     await process.go(Go(run_id="r", attempt=1, document={}, options=options, device="cpu", folders=folders))
     async for line in process.lines():
         said = json.loads(line)["payload"]
-        print(json.dumps({**said, "zygotes": sorted(starter.sessions())}), flush=True)
+        print(json.dumps({**said, "zygotes": sorted(starter.zygotes())}), flush=True)
         await asyncio.sleep(600)
 
 
