@@ -1,7 +1,9 @@
 """``cdui check`` and ``cdui test``; run by the installation's own Python."""
 
+import signal
 import sys
 
 from cdui_develop.main import main
 
+signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: what tests started is stopped
 sys.exit(main())

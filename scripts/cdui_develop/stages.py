@@ -1,12 +1,15 @@
 """Commands run one after another, and the table of what became of them."""
 
 import os
+import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+
+PATIENCE_S = 30
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,7 +48,11 @@ def run_stage(stage: Stage, *, clock: Callable[[], float] = time.monotonic) -> R
         text=True,
         errors="replace",
     ) as process:
-        lines = _read(process, loud=stage.loud)
+        try:
+            lines = _read(process, loud=stage.loud)
+        except KeyboardInterrupt:
+            _interrupt(process)
+            raise
     passed = process.returncode in stage.accepted
     if not passed and not stage.loud:
         print("".join(lines), end="", flush=True)
@@ -61,6 +68,15 @@ def _read(process: "subprocess.Popen[str]", *, loud: bool) -> list[str]:
             sys.stdout.write(line)
             sys.stdout.flush()
     return lines
+
+
+def _interrupt(process: "subprocess.Popen[str]") -> None:
+    """As Ctrl-C does: pytest then stops what its tests have started."""
+    process.send_signal(signal.SIGINT)
+    try:
+        process.wait(PATIENCE_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
 
 
 def print_table(results: Sequence[Result]) -> None:

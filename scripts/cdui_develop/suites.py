@@ -24,7 +24,9 @@ def suites(root: Path, *, fast: bool, extra: Sequence[str]) -> Iterator[Stage]:
 def _pytest(root: Path, name: str, marker: str, extra: Sequence[str]) -> Stage:
     command = [sys.executable, "-m", "pytest", "-n", "2", "--dist", "loadfile", "-m", marker, *extra]
     accepted = frozenset({0, NO_TESTS})
-    return Stage(name=name, command=command, cwd=root, loud=True, accepted=accepted)
+    # Both workers must collect the same tests in the same order, sets among the parameters included.
+    environ = {"PYTHONHASHSEED": "0"}
+    return Stage(name=name, command=command, cwd=root, environ=environ, loud=True, accepted=accepted)
 
 
 def _has_web_tests(root: Path) -> bool:

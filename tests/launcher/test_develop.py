@@ -1,6 +1,9 @@
 """``cdui check`` and ``cdui test``: what is run, and what is told at the end."""
 
+import os
+import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -40,6 +43,32 @@ def test_a_loud_stage_shows_its_output_once(capfd: pytest.CaptureFixture[str]) -
 
 def test_no_tests_collected_is_no_failure() -> None:
     assert run_stage(stage("raise SystemExit(5)", accepted=frozenset({0, 5}))).passed
+
+
+def test_a_stopped_run_stops_what_it_runs(tmp_path: Path) -> None:
+    (tmp_path / "marks").mkdir()
+    inner = (
+        "import pathlib, time\n"
+        "marks = pathlib.Path('marks'); (marks / 'started').touch()\n"
+        "try:\n    time.sleep(60)\nexcept KeyboardInterrupt:\n    (marks / 'cleaned').touch()\n"
+    )
+    outer = (
+        "import pathlib, signal, sys\n"
+        "from cdui_develop.stages import Stage, run_stage\n"
+        "signal.signal(signal.SIGTERM, signal.default_int_handler)\n"
+        f"run_stage(Stage(name='x', command=[sys.executable, '-c', {inner!r}], cwd=pathlib.Path('.')))\n"
+    )
+    environ = os.environ | {"PYTHONPATH": str(Path(develop.__file__).parents[1])}
+    with subprocess.Popen(
+        [sys.executable, "-c", outer], cwd=tmp_path, env=environ, stderr=subprocess.DEVNULL
+    ) as process:
+        deadline = time.monotonic() + 30
+        while not (tmp_path / "marks" / "started").exists():
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        process.terminate()
+        process.wait(30)
+    assert (tmp_path / "marks" / "cleaned").exists()
 
 
 def test_the_table_names_what_failed(capsys: pytest.CaptureFixture[str]) -> None:
