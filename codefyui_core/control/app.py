@@ -7,6 +7,7 @@ from aiohttp import web
 
 from codefyui_core.errors import CodefyError
 from codefyui_core.loading import check_routes
+from codefyui_core.plugin.http import Auth
 
 from . import pages
 from .api import (
@@ -23,8 +24,9 @@ from .api import (
     uploads,
     workers,
 )
-from .api.cors import cors_middleware
-from .api.errors import errors_middleware, json_response
+from .api.answers import json_response
+from .api.cors import allow_origins, preflight_middleware
+from .api.errors import errors_middleware, name_answer
 from .api.routing import Gate, OwnedRoute, mount
 from .callers import PlaneCallers
 from .plane import ControlPlane
@@ -52,13 +54,16 @@ def make_app(plane: ControlPlane) -> web.Application:
     """The application for the server's own port."""
     app = web.Application(
         middlewares=[
-            errors_middleware(plane.log.getChild("http"), debug=plane.settings.debug),
             plane.http_metrics.middleware(),
+            errors_middleware(plane.log.getChild("http"), debug=plane.settings.debug),
             host_middleware(plane),
-            cors_middleware(plane.settings.cors_origins),
+            preflight_middleware(plane.settings.cors_origins),
         ],
         client_max_size=plane.settings.max_run_body_bytes,
     )
+    app.on_response_prepare.append(name_answer)
+    app.on_response_prepare.append(allow_origins(plane.settings.cors_origins))
+    app.on_shutdown.append(_end_streams(plane))
     routes = all_routes(plane)
     gate = Gate(token=lambda: plane.token, workers=PlaneCallers(plane))
     mount(app, routes, gate, plane.settings.max_run_body_bytes)
@@ -75,6 +80,13 @@ def _answer(document: dict[str, Any]) -> Any:
         return json_response(document)
 
     return handler
+
+
+def _end_streams(plane: ControlPlane) -> Any:
+    async def end(app: web.Application) -> None:
+        plane.over.set()
+
+    return end
 
 
 def host_middleware(plane: ControlPlane) -> Any:
@@ -97,7 +109,5 @@ def host_middleware(plane: ControlPlane) -> Any:
 
 def link_routes(routes: Sequence[OwnedRoute]) -> list[OwnedRoute]:
     """What a link's private listener answers; everything else is 404 there."""
-    from codefyui_core.plugin.http import Auth
-
     always = {Auth.ENROLLMENT, Auth.WORKER, Auth.RUN_WORKER}
     return [owned for owned in routes if owned.route.on_links or owned.route.auth in always]

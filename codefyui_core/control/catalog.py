@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Callable, Collection
+from contextlib import suppress
 from pathlib import Path
 
 from codefyui_core.errors import CodefyError
@@ -56,9 +57,9 @@ class CatalogKeeper:
             self._take(cached)
 
     async def reload(self) -> Catalog:
-        """Have the helper write everything anew.
+        """Have the helper write everything anew. When it fails, what was there before stays in use.
 
-        Raises: CodefyError ``catalog.loading`` when it failed and there is nothing to work from.
+        Raises: CodefyError saying why it failed.
         """
         async with self._lock:
             try:
@@ -66,7 +67,7 @@ class CatalogKeeper:
             except CodefyError as error:
                 self.problem = error.message
                 self._log.error("node definitions: %s", error.message)
-                return self.ready()
+                raise
             self.problem = ""
             self._take(catalog)
             return catalog
@@ -79,10 +80,8 @@ class CatalogKeeper:
         if not folders:
             return
         async for _ in awatch(*folders, debounce=300, recursive=True, ignore_permission_denied=True):
-            try:
+            with suppress(CodefyError):  # it is in the log
                 await self.reload()
-            except CodefyError as error:
-                self._log.error("node definitions: %s", error.message)
 
     def _watched(self) -> list[Path]:
         folders = {path for catalog in self._registry.catalogs for path in catalog.watch}

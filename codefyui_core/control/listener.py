@@ -13,7 +13,7 @@ from aiohttp import web
 from codefyui_core.errors import CodefyError
 from codefyui_core.ids import LinkId
 
-from .api.errors import errors_middleware
+from .api.errors import errors_middleware, name_answer
 from .api.routing import LINK, Gate, OwnedRoute, mount
 from .callers import PlaneCallers
 
@@ -39,27 +39,35 @@ class LinkListener:
         """Raises: CodefyError naming path and limit, when the path is too long."""
         self._runner = web.AppRunner(self._app(), access_log=None, shutdown_timeout=1, handle_signals=False)
         await self._runner.setup()
-        if tcp:
-            await web.TCPSite(self._runner, "127.0.0.1", 0).start()
-            self.address = f"127.0.0.1:{self._runner.addresses[0][1]}"
-            return
+        try:
+            self.address = await (self._open_tcp if tcp else self._open_socket)(self._runner)
+        except BaseException:
+            await self.aclose()
+            raise
+
+    async def _open_tcp(self, runner: web.AppRunner) -> str:
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        return f"127.0.0.1:{runner.addresses[0][1]}"
+
+    async def _open_socket(self, runner: web.AppRunner) -> str:
         self._folder = Path(await asyncio.to_thread(tempfile.mkdtemp, prefix="cdui-link-"))
         path = self._folder / secrets.token_hex(2)
         if len(str(path).encode()) > SOCKET_PATH_LIMIT:
-            await self.aclose()
             raise CodefyError(
-                f"The socket path {path} is longer than {SOCKET_PATH_LIMIT} bytes; set TMPDIR to a shorter folder."
+                f"The socket path {path} is longer than {SOCKET_PATH_LIMIT} bytes; set TMPDIR to a shorter folder.",
+                code="start",
             )
-        await web.UnixSite(self._runner, str(path)).start()
-        self.address = str(path)
+        await web.UnixSite(runner, str(path)).start()
+        return str(path)
 
     async def aclose(self) -> None:
         """Also closes what is connected through it."""
         runner, self._runner = self._runner, None
         if runner is not None:
             await runner.cleanup()
-        if self._folder is not None:
-            await asyncio.to_thread(shutil.rmtree, self._folder, ignore_errors=True)
+        folder, self._folder = self._folder, None
+        if folder is not None:
+            await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
 
     def _app(self) -> web.Application:
         plane = self._plane
@@ -70,6 +78,7 @@ class LinkListener:
             ],
             client_max_size=plane.settings.max_run_body_bytes,
         )
+        app.on_response_prepare.append(name_answer)
         gate = Gate(token=lambda: plane.token, workers=PlaneCallers(plane))
         mount(app, self._routes, gate, plane.settings.max_run_body_bytes)
         app.router.add_get("/ws/worker", self._socket)
@@ -81,6 +90,8 @@ class LinkListener:
             request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
         ) -> web.StreamResponse:
             request[LINK] = self._link
+            if isinstance(request.match_info.http_exception, web.HTTPMethodNotAllowed):
+                raise web.HTTPNotFound  # nothing but its own routes is told of
             return await handler(request)
 
         return mark

@@ -59,7 +59,7 @@ def _asset(root: Path | None, name: str) -> web.StreamResponse:
     if root is None:
         raise CodefyError(f"There is nothing at /assets/{name}.", code="not_found")
     folder = (root / "assets").resolve()
-    path = (folder / name).resolve()
+    path = folder if "\0" in name else (folder / name).resolve()
     if not path.is_relative_to(folder) or not path.is_file():
         raise CodefyError(f"There is nothing at /assets/{name}.", code="not_found")
     return web.FileResponse(path, headers={"Cache-Control": "no-cache", "X-Content-Type-Options": "nosniff"})

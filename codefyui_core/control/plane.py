@@ -4,7 +4,7 @@ import asyncio
 import logging
 import os
 import secrets
-from collections.abc import Coroutine, Sequence
+from collections.abc import Awaitable, Coroutine, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -58,8 +58,9 @@ class ControlPlane:
         self.version = __version__
         self.boot_id = secrets.token_hex(16)
         self.token = secrets.token_urlsafe(32)
-        self.status = "starting"
         self.stop_asked = asyncio.Event()
+        self.over = asyncio.Event()
+        """Streams end: the sockets are about to be closed."""
         self.keep_runs = False
         self.http_metrics = HttpMetrics()
         self.guard = HostGuard(settings.host, settings.port, settings.extra_allowed_hosts)
@@ -119,16 +120,21 @@ class ControlPlane:
 
     def start_beside(self) -> None:
         """What the server doesn't wait for: definitions, the halves of plugins, the watch."""
-        self._own(self._become_ready(), "become ready")
+        self._own(self.halves.start(), "start plugins")
+        self._own(self._read_nodes(), "read node definitions")
         self._own(self.catalog.watch(), "watch nodes")
 
-    async def _become_ready(self) -> None:
-        halves = asyncio.create_task(self.halves.start())
+    async def _read_nodes(self) -> None:
+        """Also when the last ones still fit: the devices of the machine may be others."""
         with suppress(CodefyError):  # said in the log and by /api/nodes
             await self.catalog.reload()
-        await halves
-        if self.status == "starting":
-            self.status = "ready"
+
+    @property
+    def status(self) -> str:
+        """starting, ready or stopping."""
+        if self.stop_asked.is_set():
+            return "stopping"
+        return "starting" if self.waiting_for() else "ready"
 
     def waiting_for(self) -> Sequence[str]:
         """What keeps the status at starting."""
@@ -141,25 +147,40 @@ class ControlPlane:
     # ------------------------------------------------------------ stop
 
     def ask_to_stop(self, *, keep: bool) -> None:
-        """The process ends soon; ``keep`` leaves runs on workers executing."""
-        self.keep_runs = keep
-        self.status = "stopping"
+        """The process ends soon; ``keep`` leaves runs on workers executing. Asked twice, the first counts."""
+        if not self.stop_asked.is_set():
+            self.keep_runs = keep
         self.stop_asked.set()
 
-    async def stop(self) -> None:
-        """In order: intent to the database, runs, lines, plugins, processes, database."""
-        self.status = "stopping"
+    async def stop_work(self) -> None:
+        """What is told to workers and runs while the pages still answer: the intent, runs, lines."""
+        self.stop_asked.set()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        await self.runs.stop(keep=self.keep_runs, grace_s=STOP_GRACE_S)
-        await self.workers.stop("restart" if self.keep_runs else "shutdown")
-        await self.halves.aclose()
-        await self.supervisor.aclose()
-        await self.db.mark_shutdown("keep" if self.keep_runs else "clean")
-        await self.db.aclose()
+        await self._in_any_case("runs", self.runs.stop(keep=self.keep_runs, grace_s=STOP_GRACE_S))
+        await self._in_any_case("workers", self.workers.stop("restart" if self.keep_runs else "shutdown"))
+
+    async def close(self) -> None:
+        """After the sockets are closed: plugins, processes, database."""
+        self.over.set()
+        await self._in_any_case("plugins", self.halves.aclose())
+        await self._in_any_case("processes of runs", self.supervisor.aclose())
+        await self._in_any_case("database", self.db.mark_shutdown("keep" if self.keep_runs else "clean"))
+        await self._in_any_case("database", self.db.aclose())
         with suppress(OSError):
             (self.install.user_data / "session.token").unlink()
+
+    async def stop(self) -> None:
+        """All of it, for those who serve no sockets."""
+        await self.stop_work()
+        await self.close()
+
+    async def _in_any_case(self, what: str, ending: Awaitable[None]) -> None:
+        try:
+            await ending
+        except Exception:
+            self.log.exception("%s didn't stop well", what)
 
     # ------------------------------------------------------------ settings
 

@@ -33,18 +33,19 @@ async def open_plane(install: Install, log: logging.Logger) -> ControlPlane:
     """
     settings = read_settings(ControlSettings, install.layers)
     install.prepare()
-    os.environ["CODEFYUI_CUSTOM_NODES_DIR"] = str(install.custom_nodes)  # for the catalog, here and in children
+    os.environ["CODEFYUI_CUSTOM_NODES_DIR"] = str(
+        install.custom_nodes
+    )  # for the catalog, here and in children
     registry = load(plane=Plane.CONTROL, block=settings.plugins_block, only=settings.plugins_only)
     clock = AttentiveClock()
     db = await Database.open(settings.database(install.user_data), user_data=install.user_data, clock=clock)
+    plane = ControlPlane(install=install, settings=settings, registry=registry, db=db, clock=clock, log=log)
+    plane.keep_runs = True  # until it serves, nobody has asked to end what runs
     try:
-        plane = ControlPlane(
-            install=install, settings=settings, registry=registry, db=db, clock=clock, log=log
-        )
         plane.halves.make()
         await plane.start()
     except BaseException:
-        await db.aclose()
+        await plane.close()
         raise
     return plane
 
@@ -55,25 +56,33 @@ async def serve(install: Install, log: logging.Logger) -> int:
     Returns: the exit status.
     """
     plane = await open_plane(install, log)
+    runner: web.AppRunner | None = None
+    try:
+        runner = web.AppRunner(make_app(plane), access_log=None, shutdown_timeout=2, handle_signals=False)
+        await runner.setup()
+        url = await _listen(runner, plane)
+        _stop_on_signals(plane)
+        _write_server_json(install.user_data, plane, url)
+        plane.keep_runs = False
+        log.info("CodefyUI %s listens on %s", plane.version, url)
+        plane.start_beside()
+        await plane.stop_asked.wait()
+        log.info("stopping; runs on workers %s", "go on" if plane.keep_runs else "are stopped, too")
+    finally:
+        await plane.stop_work()
+        if runner is not None:
+            await runner.cleanup()
+        await plane.close()
+        with suppress(OSError):
+            (install.user_data / "server.json").unlink()
+    return 0
+
+
+def _stop_on_signals(plane: ControlPlane) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         with suppress(NotImplementedError):  # Windows has no loop handlers
             loop.add_signal_handler(number, lambda: plane.ask_to_stop(keep=False))
-    runner = web.AppRunner(make_app(plane), access_log=None, shutdown_timeout=2, handle_signals=False)
-    await runner.setup()
-    try:
-        url = await _listen(runner, plane)
-        _write_server_json(install.user_data, plane, url)
-        log.info("CodefyUI %s listens on %s", plane.version, url)
-        plane.start_beside()
-        await plane.stop_asked.wait()
-        log.info("stopping (%s runs on workers)", "keeping" if plane.keep_runs else "stopping")
-    finally:
-        await plane.stop()
-        await runner.cleanup()
-        with suppress(OSError):
-            (install.user_data / "server.json").unlink()
-    return 0
 
 
 async def _listen(runner: web.AppRunner, plane: ControlPlane) -> str:
@@ -88,8 +97,13 @@ async def _listen(runner: web.AppRunner, plane: ControlPlane) -> str:
         ) from error
     port = runner.addresses[0][1]
     plane.guard.port = port
-    host = {"0.0.0.0": "127.0.0.1", "::": "[::1]", "": "127.0.0.1"}.get(settings.host, settings.host)
-    return f"http://{host}:{port}"
+    return f"http://{host_of(settings.host)}:{port}"
+
+
+def host_of(bound: str) -> str:
+    """How a URL on this machine names the address that the server is bound to."""
+    local = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}.get(bound, bound)
+    return f"[{local}]" if ":" in local else local
 
 
 def _write_server_json(user_data: Path, plane: ControlPlane, url: str) -> None:

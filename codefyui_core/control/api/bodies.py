@@ -48,7 +48,7 @@ async def body_of(request: web.Request, model: type[M]) -> M:
 
 
 def query_of(request: web.Request, model: type[M]) -> M:
-    """The query as ``model``; a name given twice fills a list.
+    """The query as ``model``; of a name given twice the last counts, unless it is a list.
 
     Raises: QueryProblem with a problem for each parameter.
     """

@@ -9,12 +9,14 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from codefyui_core.control.files.examples import Examples
 from codefyui_core.control.files.graphs import GraphFiles
+from codefyui_core.errors import Problem
 from codefyui_core.files import Family
 from codefyui_core.graph import Document, blank_secrets, validate
 from codefyui_core.plugin.http import Auth, Caller, Route
 
+from . import models
+from .answers import json_response
 from .bodies import SchemaProblem, body_of, json_of, query_of
-from .errors import json_response
 
 if TYPE_CHECKING:
     from codefyui_core.control.plane import ControlPlane
@@ -93,7 +95,7 @@ def _graph_routes(plane: "ControlPlane", files: GraphFiles) -> list[Route]:
         definitions = plane.catalog.ready().definitions
         value = await json_of(request)
         if not isinstance(value, dict):
-            raise SchemaProblem([])
+            raise SchemaProblem([Problem(message="A graph is a JSON object with nodes and edges.")])
         document = Document.parse(value)
         issues = await asyncio.to_thread(validate, document, definitions)
         body = Validity(
@@ -157,10 +159,18 @@ def _graph_routes(plane: "ControlPlane", files: GraphFiles) -> list[Route]:
             path="/api/graph/load/{name}",
             handler=load,
             auth=Auth.OPEN,
+            response=models.Graph,
             errors=naming,
             summary="A saved graph",
         ),
-        Route(method="GET", path="/api/graph/list", handler=listing, auth=Auth.OPEN, summary="Saved graphs"),
+        Route(
+            method="GET",
+            path="/api/graph/list",
+            handler=listing,
+            auth=Auth.OPEN,
+            response=models.GraphFiles,
+            summary="Saved graphs",
+        ),
         Route(
             method="POST",
             path="/api/graph/rename",
@@ -200,7 +210,12 @@ def _example_routes(plane: "ControlPlane") -> list[Route]:
 
     return [
         Route(
-            method="GET", path="/api/examples/list", handler=listing, auth=Auth.OPEN, summary="Example graphs"
+            method="GET",
+            path="/api/examples/list",
+            handler=listing,
+            auth=Auth.OPEN,
+            response=models.Examples,
+            summary="Example graphs",
         ),
         Route(
             method="GET",
@@ -208,6 +223,7 @@ def _example_routes(plane: "ControlPlane") -> list[Route]:
             handler=load,
             auth=Auth.OPEN,
             query=ExampleQuery,
+            response=models.Graph,
             errors=("example.not_found", "files.bad_name", "graph.invalid"),
             summary="An example graph",
         ),

@@ -7,7 +7,7 @@ from pydantic import BaseModel
 
 from codefyui_core.plugin.http import Auth, Caller, Route
 
-from .errors import json_response
+from .answers import json_response
 
 if TYPE_CHECKING:
     from codefyui_core.control.plane import ControlPlane

@@ -10,7 +10,8 @@ from codefyui_core.errors import CodefyError
 from codefyui_core.plugin.http import Auth, Caller, Route
 from codefyui_core.plugin.node import NodeDefinition, Param, Port
 
-from .errors import json_response
+from .answers import json_response
+from .models import NodeRow, Nodes, PresetRow, Presets
 
 if TYPE_CHECKING:
     from codefyui_core.control.plane import ControlPlane
@@ -71,6 +72,7 @@ def routes(plane: "ControlPlane") -> list[Route]:
             path="/api/nodes",
             handler=nodes,
             auth=Auth.OPEN,
+            response=Nodes,
             errors=loading,
             summary="All node types",
         ),
@@ -79,6 +81,7 @@ def routes(plane: "ControlPlane") -> list[Route]:
             path="/api/nodes/{name}",
             handler=node,
             auth=Auth.OPEN,
+            response=NodeRow,
             errors=(*loading, "node.not_found"),
             summary="One node type",
         ),
@@ -87,6 +90,7 @@ def routes(plane: "ControlPlane") -> list[Route]:
             path="/api/presets",
             handler=presets,
             auth=Auth.OPEN,
+            response=Presets,
             errors=loading,
             summary="All presets",
         ),
@@ -95,6 +99,7 @@ def routes(plane: "ControlPlane") -> list[Route]:
             path="/api/presets/{name}",
             handler=preset,
             auth=Auth.OPEN,
+            response=PresetRow,
             errors=(*loading, "preset.not_found"),
             summary="One preset",
         ),

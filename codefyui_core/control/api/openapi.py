@@ -2,7 +2,7 @@
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from pydantic import BaseModel
@@ -14,7 +14,12 @@ from codefyui_core.plugin.http import Auth, Route
 from .routing import TOKEN_HEADER, OwnedRoute
 
 REF = "#/components/schemas/{model}"
+EVENTS = "text/event-stream"
+BYTES = "application/octet-stream"
 _PARAMETER = re.compile(r"\{(\w+)(?::[^{}]*(?:\{[^{}]*\}[^{}]*)*)?\}")
+
+Refs = Mapping[type[BaseModel], dict[str, Any]]
+"""Where each model's schema is; two of one name keep apart."""
 
 ALWAYS = ("host.not_allowed", "internal", "not_found", "server.busy")
 """What any route may answer."""
@@ -40,10 +45,11 @@ def describe(routes: Sequence[OwnedRoute], *, version: str) -> dict[str, Any]:
     """The whole document."""
     models = {model for owned in routes for model in _models(owned.route)}
     inputs = [(model, "validation") for model in sorted(models, key=lambda model: model.__name__)]
-    _, definitions = models_json_schema(inputs, ref_template=REF)  # type: ignore[arg-type]
+    found, definitions = models_json_schema(inputs, ref_template=REF)  # type: ignore[arg-type]
+    refs: Refs = {model: schema for (model, _), schema in found.items()}
     paths: dict[str, dict[str, Any]] = defaultdict(dict)
     for owned in routes:
-        paths[_path(owned.route.path)][owned.route.method.lower()] = _operation(owned)
+        paths[_path(owned.route.path)][owned.route.method.lower()] = _operation(owned, refs)
     return {
         "openapi": "3.1.0",
         "info": {
@@ -72,20 +78,23 @@ def _path(path: str) -> str:
     return _PARAMETER.sub(lambda match: "{" + match[1] + "}", path)
 
 
-def _operation(owned: OwnedRoute) -> dict[str, Any]:
+def _operation(owned: OwnedRoute, refs: Refs) -> dict[str, Any]:
     route = owned.route
     operation: dict[str, Any] = {
         "summary": route.summary,
         "operationId": f"{route.method.lower()}{re.sub(r'[^a-z0-9]+', '_', _path(route.path).lower())}",
         "tags": [route.path.split("/")[2] if route.path.startswith("/api/") else "page"],
         "parameters": [*_path_parameters(route), *_query_parameters(route)],
-        "responses": {str(route.status): _success(route), **_failures(route)},
+        "responses": {**_failures(route), **_successes(route, refs)},
         "x-owner": owned.owner,
     }
     if route.auth in SECURITY:
         operation["security"] = SECURITY[route.auth]
     if route.request is not None or route.accepts != "application/json":
-        operation["requestBody"] = {"required": True, "content": {route.accepts: {"schema": _request(route)}}}
+        operation["requestBody"] = {
+            "required": True,
+            "content": {route.accepts: {"schema": _request(route, refs)}},
+        }
     return operation
 
 
@@ -106,9 +115,9 @@ def _query_parameters(route: Route) -> list[dict[str, Any]]:
     ]
 
 
-def _request(route: Route) -> dict[str, Any]:
+def _request(route: Route, refs: Refs) -> dict[str, Any]:
     if route.request is not None:
-        return {"$ref": REF.format(model=route.request.__name__)}
+        return refs[route.request]
     return {
         "type": "object",
         "required": ["file"],
@@ -116,12 +125,28 @@ def _request(route: Route) -> dict[str, Any]:
     }
 
 
-def _success(route: Route) -> dict[str, Any]:
+def _successes(route: Route, refs: Refs) -> dict[str, Any]:
+    found = {str(route.status): {"description": "Done.", "content": _contents(route, refs)}}
+    if EVENTS in route.also_answers:
+        found["204"] = {"description": "Nothing more will come."}
+    if route.answers == BYTES:
+        found["206"] = {"description": "The range that was asked for.", "content": _contents(route, refs)}
+        found["302"] = {"description": "The bytes are elsewhere."}
+        found["304"] = {"description": "It hasn't changed."}
+        found["412"] = {"description": "It has changed."}
+        found["416"] = {"description": "There is no such range."}
+    return found
+
+
+def _contents(route: Route, refs: Refs) -> dict[str, Any]:
     if route.response is not None:
-        schema: dict[str, Any] = {"$ref": REF.format(model=route.response.__name__)}
+        schema = refs[route.response]
     else:
-        schema = {} if route.answers == "application/json" else {"type": "string"}
-    return {"description": "Done.", "content": {route.answers: {"schema": schema}}}
+        schema = {} if route.answers in {"application/json", BYTES} else {"type": "string"}
+    # a download has the type of its file
+    first = "*/*" if route.answers == BYTES else route.answers
+    others = {answers: {"schema": {"type": "string"}} for answers in route.also_answers}
+    return {first: {"schema": schema}, **others}
 
 
 def _failures(route: Route) -> dict[str, Any]:

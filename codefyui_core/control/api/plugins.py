@@ -7,7 +7,8 @@ from aiohttp import web
 from codefyui_core.plugin.http import Auth, Caller, Route
 from codefyui_core.plugin.views import PluginInfo
 
-from .errors import json_response
+from .answers import json_response
+from .models import Plugins
 
 if TYPE_CHECKING:
     from codefyui_core.control.plane import ControlPlane
@@ -27,7 +28,14 @@ def routes(plane: "ControlPlane") -> list[Route]:
         )
 
     return [
-        Route(method="GET", path="/api/plugins", handler=plugins, auth=Auth.OPEN, summary="Installed plugins")
+        Route(
+            method="GET",
+            path="/api/plugins",
+            handler=plugins,
+            auth=Auth.OPEN,
+            response=Plugins,
+            summary="Installed plugins",
+        )
     ]
 
 

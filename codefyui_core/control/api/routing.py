@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from aiohttp import web
+from aiohttp import HttpVersion11, web
 
 from codefyui_core.errors import CodefyError
 from codefyui_core.plugin.http import Auth, Caller, Route
@@ -92,7 +92,8 @@ def mount(app: web.Application, routes: Sequence[OwnedRoute], gate: Gate, defaul
     for owned in routes:
         route = owned.route
         limit = default_limit if route.body_limit_bytes is None else route.body_limit_bytes
-        app.router.add_route(route.method, route.path, _guarded(route, gate, limit))
+        handler = _guarded(route, gate, limit)
+        app.router.add_route(route.method, route.path, handler, expect_handler=_not_yet)
 
 
 def _guarded(route: Route, gate: Gate, limit: int) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
@@ -103,6 +104,17 @@ def _guarded(route: Route, gate: Gate, limit: int) -> Callable[[web.Request], Aw
             raise CodefyError(
                 f"The body has {length} bytes; this route takes {limit}.", code="request.too_large"
             )
+        await _ask_for_body(request)
         return await route.handler(request.clone(client_max_size=limit), caller)
 
     return handle
+
+
+async def _not_yet(request: web.Request) -> None:
+    """Nobody is told to send a body before it is known whether it is wanted (RFC 9110, section 10.1.1)."""
+
+
+async def _ask_for_body(request: web.Request) -> None:
+    if request.version >= HttpVersion11 and request.headers.get("Expect", "").lower() == "100-continue":
+        await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        request.writer.output_size = 0  # the answer itself hasn't begun

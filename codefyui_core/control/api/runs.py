@@ -11,12 +11,14 @@ from pydantic import BaseModel, ConfigDict, Field
 from codefyui_core.errors import CodefyError
 from codefyui_core.plugin.http import Auth, Caller, Route
 from codefyui_core.plugin.storage import LocalFile, Redirect
+from codefyui_core.plugin.views import RunStatus
 from codefyui_core.runs.options import RunOptions
 
+from .answers import json_response
 from .bodies import json_of, query_of
-from .errors import json_response
 from .events import event_stream
-from .sending import disposition, send_file
+from .models import Artifacts, Events, Metrics, Run, Runs
+from .sending import disposition, send_file, send_stream, span_of
 
 if TYPE_CHECKING:
     from codefyui_core.control.plane import ControlPlane
@@ -44,7 +46,7 @@ class Submitted(BaseModel):
 class RunsQuery(BaseModel):
     """Which runs."""
 
-    status: list[str] = []
+    status: list[RunStatus] = []
     limit: int = Field(50, ge=1, le=500)
     offset: int = Field(0, ge=0, le=2**53)
     target: str | None = Field(None, max_length=256)
@@ -115,7 +117,7 @@ def routes(plane: "ControlPlane") -> list[Route]:
         run_id = request.match_info["run_id"]
         query = query_of(request, EventsQuery)
         if "text/event-stream" in request.headers.get("Accept", ""):
-            return await event_stream(request, runs, run_id, query.cursor)
+            return await event_stream(request, runs, run_id, query.cursor, plane.over)
         return json_response(await runs.events(run_id, query.cursor, query.limit, query.wait))
 
     async def metrics(request: web.Request, caller: Caller) -> web.StreamResponse:
@@ -136,25 +138,18 @@ def routes(plane: "ControlPlane") -> list[Route]:
         return json_response(await runs.artifacts(request.match_info["run_id"], kind))
 
     async def download(request: web.Request, caller: Caller) -> web.StreamResponse:
+        span = span_of(request)
         row, reading = await runs.artifact_reading(
-            request.match_info["run_id"], request.match_info["artifact_id"], None
+            request.match_info["run_id"], request.match_info["artifact_id"], span
         )
         name = str(row["name"]).rpartition("/")[2] or "artifact"
         if isinstance(reading, LocalFile):
             return await send_file(request, reading.path, name)
         if isinstance(reading, Redirect):
-            raise web.HTTPFound(reading.url)
-        response = web.StreamResponse(
-            headers={
-                "Content-Disposition": disposition(name),
-                "Content-Length": str(reading.size_bytes),
-                "Content-Type": "application/octet-stream",
-            }
-        )
-        await response.prepare(request)
-        async for chunk in reading.chunks:
-            await response.write(chunk)
-        return response
+            raise web.HTTPFound(reading.url, headers={"Cache-Control": "no-store"})
+        size = row["size_bytes"]
+        whole = size if isinstance(size, int) else None
+        return await send_stream(request, reading, name=name, span=span, whole=whole)
 
     missing = ("run.not_found",)
     return [
@@ -188,6 +183,7 @@ def routes(plane: "ControlPlane") -> list[Route]:
             handler=listing,
             auth=Auth.OPEN,
             query=RunsQuery,
+            response=Runs,
             summary="Runs, newest first",
         ),
         Route(
@@ -195,6 +191,7 @@ def routes(plane: "ControlPlane") -> list[Route]:
             path="/api/runs/{run_id}",
             handler=get,
             auth=Auth.OPEN,
+            response=Run,
             errors=missing,
             summary="One run",
         ),
@@ -222,6 +219,8 @@ def routes(plane: "ControlPlane") -> list[Route]:
             handler=events,
             auth=Auth.OPEN,
             query=EventsQuery,
+            response=Events,
+            also_answers=("text/event-stream",),
             errors=missing,
             summary="Its events: a page, a long poll, or a stream of server-sent events",
         ),
@@ -231,6 +230,8 @@ def routes(plane: "ControlPlane") -> list[Route]:
             handler=metrics,
             auth=Auth.OPEN,
             query=MetricsQuery,
+            response=Metrics,
+            also_answers=("text/csv",),
             errors=missing,
             summary="Its metrics, as JSON or CSV",
         ),
@@ -240,6 +241,7 @@ def routes(plane: "ControlPlane") -> list[Route]:
             handler=artifacts,
             auth=Auth.OPEN,
             query=ArtifactsQuery,
+            response=Artifacts,
             errors=missing,
             summary="What it recorded",
         ),
@@ -302,4 +304,4 @@ def metrics_csv(run_id: str, rows: Sequence[dict[str, Any]]) -> str:
 
 def _cell(value: str | None) -> str:
     text = value or ""
-    return f"'{text}" if text[:1] in {"=", "+", "-", "@", "\t", "\r"} else text
+    return f"'{text}" if text[:1] in {"=", "+", "-", "@", "\t", "\r", "\n"} else text

@@ -9,8 +9,8 @@ from pydantic import BaseModel, ConfigDict
 from codefyui_core.errors import CodefyError
 from codefyui_core.plugin.http import Auth, Caller, Route
 
+from .answers import json_response
 from .bodies import body_of
-from .errors import json_response
 
 if TYPE_CHECKING:
     from codefyui_core.control.plane import ControlPlane

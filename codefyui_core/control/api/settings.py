@@ -8,7 +8,8 @@ from pydantic import BaseModel
 from codefyui_core.plugin.http import Auth, Caller, Route
 from codefyui_core.settings import ControlSettings, FolderSettings, describe
 
-from .errors import json_response
+from .answers import json_response
+from .models import Settings
 
 if TYPE_CHECKING:
     from codefyui_core.control.plane import ControlPlane
@@ -30,7 +31,14 @@ def routes(plane: "ControlPlane") -> list[Route]:
         return json_response(Reload(changed=changed, needs_restart=needs_restart).model_dump())
 
     return [
-        Route(method="GET", path="/api/settings", handler=listing, auth=Auth.OPEN, summary="All settings"),
+        Route(
+            method="GET",
+            path="/api/settings",
+            handler=listing,
+            auth=Auth.OPEN,
+            response=Settings,
+            summary="All settings",
+        ),
         Route(
             method="POST",
             path="/api/settings/reload",
@@ -44,10 +52,10 @@ def routes(plane: "ControlPlane") -> list[Route]:
 
 
 def rows(plane: "ControlPlane") -> list[dict[str, Any]]:
-    """The core's, the folders', then each plugin's."""
-    layers = plane.layers
-    found = [*describe(FolderSettings, layers), *describe(ControlSettings, layers)]
+    """The folders', the core's as the server was started with them, then each plugin's as they are now."""
+    started = plane.install.layers
+    found = [*describe(FolderSettings, started), *describe(ControlSettings, started)]
     for cls, owner in plane.plugin_settings():
-        found += describe(cls, layers, owner)
+        found += describe(cls, plane.layers, owner)
     unique = {row.name: row for row in found}
     return [dict(row.to_json()) for row in unique.values()]

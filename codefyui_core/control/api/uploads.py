@@ -1,19 +1,19 @@
 """Uploads of the three families: list, upload, download, delete."""
 
 import asyncio
-from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING
 
-from aiohttp import BodyPartReader, web
+from aiohttp import web
 from pydantic import BaseModel
 
 from codefyui_core.control.files.uploads import Uploads
-from codefyui_core.errors import CodefyError
 from codefyui_core.files import Family
 from codefyui_core.plugin.http import Auth, Caller, Handler, Route
 
+from .answers import json_response
 from .bodies import query_of
-from .errors import json_response
+from .forms import chunks_of, files_of, unreadable
+from .models import Files
 from .sending import send_file
 
 if TYPE_CHECKING:
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 FAMILIES = (Family.FILES, Family.IMAGES, Family.MODELS)
 ENVELOPE_BYTES = 64 * 1024
-MAX_PARTS = 100
 
 
 class UploadQuery(BaseModel):
@@ -79,12 +78,13 @@ def _family_routes(store: Uploads, limit: int) -> list[Route]:
             path=f"{base}/list",
             handler=listing,
             auth=Auth.OPEN,
+            response=Files,
             summary=f"Uploaded {store.family.value}",
         ),
         Route(
             method="POST",
             path=f"{base}/upload",
-            handler=_upload(store),
+            handler=_upload(store, limit + ENVELOPE_BYTES),
             auth=Auth.SESSION,
             query=UploadQuery,
             response=Stored,
@@ -122,38 +122,15 @@ def _family_routes(store: Uploads, limit: int) -> list[Route]:
     ]
 
 
-def _upload(store: Uploads) -> Handler:
+def _upload(store: Uploads, limit: int) -> Handler:
     async def upload(request: web.Request, caller: Caller) -> web.StreamResponse:
         overwrite = query_of(request, UploadQuery).overwrite
-        if not request.content_type.startswith("multipart/"):
-            raise CodefyError(
-                "Send the file as multipart/form-data, in the field file.", code="request.invalid"
-            )
         stored = [
-            await store.store(part.filename, _chunks(part), overwrite=overwrite)
-            async for part in _files(request)
+            await store.store(part.filename, chunks_of(part), overwrite=overwrite)
+            async for part in files_of(request, limit)
         ]
         if not stored:
-            raise CodefyError("There is no field named file in the form.", code="request.invalid")
+            raise unreadable("it has no field named file")
         return json_response(stored[0] if len(stored) == 1 else {**stored[0], "files": stored})
 
     return upload
-
-
-async def _files(request: web.Request) -> AsyncIterator[BodyPartReader]:
-    try:
-        reader = await request.multipart()
-        for _ in range(MAX_PARTS):
-            part = await reader.next()
-            if part is None:
-                return
-            if isinstance(part, BodyPartReader) and part.name == "file":
-                yield part
-    except (ValueError, AssertionError, RuntimeError, LookupError) as error:
-        raise CodefyError(f"The form can't be read: {error}", code="request.invalid") from None
-    raise CodefyError(f"The form has more than {MAX_PARTS} parts.", code="request.invalid")
-
-
-async def _chunks(part: BodyPartReader) -> AsyncIterator[bytes]:
-    while chunk := await part.read_chunk(256 * 1024):
-        yield chunk

@@ -1,14 +1,15 @@
 """Workers and how they come in: list, tokens, enrollment, removal. The socket itself is at ``/ws/worker``."""
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from aiohttp import web
 from pydantic import BaseModel, ConfigDict, Field
 
 from codefyui_core.plugin.http import Auth, Caller, Route
 
+from .answers import json_response
 from .bodies import body_of
-from .errors import json_response
+from .models import NewToken, Tokens, Workers
 
 if TYPE_CHECKING:
     from codefyui_core.control.plane import ControlPlane
@@ -19,24 +20,12 @@ class TokenBody(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    valid_s: Annotated[float, Field(gt=0, le=366 * 86400)] = 86400
+    valid_s: Annotated[float, Field(ge=1, le=366 * 86400)] = 86400
     uses: Annotated[int, Field(ge=1, le=10000)] = 1
     worker: str | None = Field(None, max_length=63)
     """An enrolled worker's name: the token re-keys it and enrolls no other."""
     address: str | None = Field(None, max_length=512)
     """What the agent is to dial, for the command."""
-
-
-class Token(BaseModel):
-    """A token, shown once."""
-
-    id: str
-    token: str
-    command: str
-    expires_at: str
-    uses: int
-    uses_left: int
-    worker: str | None
 
 
 class EnrollBody(BaseModel):
@@ -56,13 +45,6 @@ class Enrolled(BaseModel):
     worker_id: str
     name: str
     db_id: str
-
-
-class Workers(BaseModel):
-    """All workers, and the connections that were refused."""
-
-    workers: list[dict[str, Any]]
-    refused: list[dict[str, Any]]
 
 
 class RemovedWorker(BaseModel):
@@ -134,7 +116,7 @@ def routes(plane: "ControlPlane") -> list[Route]:
             handler=make,
             auth=Auth.SESSION,
             request=TokenBody,
-            response=Token,
+            response=NewToken,
             status=201,
             errors=("worker.not_found", "server.stopping"),
             summary="Make an enrollment token",
@@ -144,6 +126,7 @@ def routes(plane: "ControlPlane") -> list[Route]:
             path="/api/workers/tokens",
             handler=tokens,
             auth=Auth.SESSION,
+            response=Tokens,
             summary="Enrollment tokens, without their secrets",
         ),
         Route(

@@ -1,10 +1,9 @@
 """Saved graphs: JSON documents in the graphs folder, by a sanitised name. Blocking; call it in a thread."""
 
+import json
 import re
 from dataclasses import dataclass
 from pathlib import Path
-
-import orjson
 
 from codefyui_core.errors import CodefyError
 from codefyui_core.files import SafeFolder
@@ -72,7 +71,7 @@ class GraphFiles:
                 code="graph.exists",
             )
         with SafeFolder(self.folder, create=True) as folder, folder.write(stem + SUFFIX) as out:
-            out.write(orjson.dumps(document, option=orjson.OPT_INDENT_2))
+            out.write(json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False).encode())
         return stem
 
     def rename(self, source: str, target: str) -> str:

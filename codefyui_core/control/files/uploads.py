@@ -1,12 +1,14 @@
 """Uploaded files of one family: checked names, bytes counted as they arrive, whole or not at all."""
 
 import asyncio
+import errno
 import hashlib
 import unicodedata
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from contextlib import ExitStack
+from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, BinaryIO
 
 from codefyui_core.errors import BadName, CodefyError
 from codefyui_core.files import Family, SafeFolder, sha256_of
@@ -26,6 +28,7 @@ class Uploads:
     family: Family
     folder: Path
     limit_bytes: int
+    _placing: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     def name_of(self, given: str | None) -> str:
         """The last part of the path that a browser sent, checked; names are composed (NFC).
@@ -58,8 +61,10 @@ class Uploads:
         name = self.name_of(given)
         try:
             return await self._store(name, chunks, overwrite=overwrite)
+        except _Same as same:
+            return {**same.stored, "replaced": False}
         except OSError as error:
-            if error.errno == 28:
+            if error.errno == errno.ENOSPC:
                 raise CodefyError(
                     f"The disk is full: {name} wasn't stored. Free some space and upload it again.",
                     code="storage.full",
@@ -67,35 +72,42 @@ class Uploads:
             raise
 
     async def _store(self, name: str, chunks: AsyncIterator[bytes], *, overwrite: bool) -> dict[str, Any]:
-        digest = hashlib.sha256()
-        size = 0
-        before = await asyncio.to_thread(self._present, name)
-        try:
-            with SafeFolder(self.folder, create=True) as folder, folder.write(name) as out:
-                async for chunk in chunks:
-                    size += len(chunk)
-                    if size > self.limit_bytes:
-                        raise CodefyError(
-                            f"{name} is larger than {self.limit_bytes} bytes (CODEFYUI_MAX_UPLOAD_SIZE).",
-                            code="request.too_large",
-                        )
-                    digest.update(chunk)
-                    await asyncio.to_thread(out.write, chunk)
-                if before == digest.hexdigest():
-                    raise _Same
+        with await asyncio.to_thread(SafeFolder, self.folder, create=True) as folder, ExitStack() as undo:
+            writing = folder.write(name)
+            out = await asyncio.to_thread(writing.__enter__)
+            undo.push(writing)
+            size, sha256 = await self._take(name, chunks, out)
+            async with self._placing:
+                before = await asyncio.to_thread(self._present, name)
+                stored = {"name": name, "size_bytes": size, "sha256": sha256, "replaced": before is not None}
+                if before == sha256:
+                    raise _Same(stored)
                 if before is not None and not overwrite:
                     raise CodefyError(
                         f"Another file named {name} is there. Rename yours, or replace it with ?overwrite=1.",
                         code="upload.exists",
                     )
-        except _Same:
-            return {"name": name, "size_bytes": size, "sha256": before, "replaced": False}
-        return {
-            "name": name,
-            "size_bytes": size,
-            "sha256": digest.hexdigest(),
-            "replaced": before is not None,
-        }
+                undo.pop_all()
+                await asyncio.to_thread(writing.__exit__, None, None, None)
+        return stored
+
+    async def _take(self, name: str, chunks: AsyncIterator[bytes], out: BinaryIO) -> tuple[int, str]:
+        digest = hashlib.sha256()
+        size = 0
+
+        def keep(chunk: bytes) -> None:
+            digest.update(chunk)
+            out.write(chunk)
+
+        async for chunk in chunks:
+            size += len(chunk)
+            if size > self.limit_bytes:
+                raise CodefyError(
+                    f"{name} is larger than {self.limit_bytes} bytes (CODEFYUI_MAX_UPLOAD_SIZE).",
+                    code="request.too_large",
+                )
+            await asyncio.to_thread(keep, chunk)
+        return size, digest.hexdigest()
 
     def _present(self, name: str) -> str | None:
         path = self.folder / name
@@ -137,3 +149,7 @@ class Uploads:
 
 class _Same(Exception):
     """Leaves the write block without renaming: the file is there already."""
+
+    def __init__(self, stored: dict[str, Any]) -> None:
+        super().__init__()
+        self.stored = stored

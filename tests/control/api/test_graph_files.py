@@ -57,7 +57,7 @@ def test_deleting_twice_says_that_it_is_gone(files: GraphFiles) -> None:
 
 @given(st.text(max_size=300))
 def test_every_name_stays_a_plain_file_name_or_is_refused(name: str) -> None:
-    if not any(c.isascii() and c.isalnum() or c == "-" for c in name.strip()) or len(name.strip()) > 200:
+    if not any((c.isascii() and c.isalnum()) or c == "-" for c in name.strip()) or len(name.strip()) > 200:
         with pytest.raises(CodefyError) as refused:
             file_stem(name)
         assert refused.value.code == "graph.bad_name"
