@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 
@@ -52,9 +52,10 @@ class WarningKind(StrEnum):
     STORAGE_FALLBACK = "storage_fallback"
 
 
-@dataclass(frozen=True, slots=True)
-class NewEvent:
-    """One line of a run's log, with the cursor that it gets."""
+class NewEvent(NamedTuple):
+    """One line of a run's log, with the cursor that it gets. A tuple, like what goes with it: tens of thousands a
+    second are made, and a frozen dataclass takes four times as long.
+    """
 
     cursor: int
     type: str
@@ -66,8 +67,7 @@ class NewEvent:
     """None: made by the control plane."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MetricRow:
+class MetricRow(NamedTuple):
     """One reported value."""
 
     i: int
@@ -98,8 +98,7 @@ class ArtifactRow:
     data: JsonObject | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Derived:
+class Derived(NamedTuple):
     """The rows of one event."""
 
     metrics: tuple[MetricRow, ...] = ()

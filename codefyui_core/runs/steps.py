@@ -11,6 +11,7 @@ from .events import (
     NOTHING,
     Derived,
     EventType,
+    MetricRow,
     NewEvent,
     WarningKind,
     closing_event,
@@ -50,8 +51,10 @@ class Draft:
     events: list[NewEvent] = field(default_factory=list)
     derived: list[tuple[int, Derived]] = field(default_factory=list)
     effects: list[Effect] = field(default_factory=list)
-    artifact_ids: frozenset[str] = frozenset()
+    artifact_ids: set[str] = field(default_factory=set)
     """Listed by this change."""
+    metrics: list[MetricRow] = field(default_factory=list)
+    """Reported by this change; in ``run`` when done."""
     cursor: int = field(init=False)
     """Of the newest event; in ``run`` when done."""
     position: int = field(init=False)
@@ -65,6 +68,8 @@ class Draft:
     def done(self) -> Change:
         if self.cursor != self.run.last_cursor:
             self.set(last_cursor=self.cursor)
+        if self.metrics:
+            self.set(final_metrics=fold_final(self.run.final_metrics, self.metrics))
         if self.run.attempt_now is not None and self.position != self.run.now.position:
             self.set_attempt(position=self.position)
         return Change(
@@ -97,9 +102,8 @@ class Draft:
         if derived is NOTHING:
             return
         self.derived.append((event.cursor, derived))
-        self.artifact_ids |= {row.artifact_id for row in derived.artifacts}
-        if derived.metrics:
-            self.set(final_metrics=fold_final(self.run.final_metrics, derived.metrics))
+        self.artifact_ids.update(row.artifact_id for row in derived.artifacts)
+        self.metrics += derived.metrics
 
     def warn(self, kind: str, detail: str, count: int = 1, **more: Any) -> None:
         self.append(EventType.WARNING, warning_payload(kind, detail, count) | more)

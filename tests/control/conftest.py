@@ -6,7 +6,6 @@ import shutil
 import subprocess
 import tempfile
 from dataclasses import dataclass
-from itertools import count
 from pathlib import Path
 
 import pytest
@@ -21,7 +20,6 @@ class PostgreSQL:
 
     binaries: Path
     folder: Path
-    numbers: object
 
     def run(self, program, *arguments):
         """Run one of its programs, as a user that it accepts."""
@@ -41,15 +39,16 @@ class PostgreSQL:
         self.run("initdb", "-D", data, "-U", "x", "--auth=trust", "--no-sync", "--encoding=UTF8")
         options = f"-k {self.folder} -c listen_addresses= -c fsync=off -c max_connections=60"
         self.run("pg_ctl", "-D", data, "-w", "-l", str(self.folder / "log"), "-o", options, "start")
+        self.run("createdb", "-h", str(self.folder), "-U", "x", "test")
 
     def stop(self):
         self.run("pg_ctl", "-D", str(self.folder / "data"), "-w", "-m", "immediate", "stop")
 
-    def new_database(self):
-        """The URL of an empty one."""
-        name = f"test{next(self.numbers)}"
-        self.run("createdb", "-h", str(self.folder), "-U", "x", name)
-        return f"postgresql+asyncpg://x@/{name}?host={self.folder}"
+    def empty_database(self):
+        """The URL of the one that tests use in turn, emptied."""
+        empty = "DROP SCHEMA public CASCADE; CREATE SCHEMA public"
+        self.run("psql", "-q", "-h", str(self.folder), "-U", "x", "-c", empty, "test")
+        return f"postgresql+asyncpg://x@/test?host={self.folder}"
 
 
 def _as_postgres():
@@ -75,7 +74,7 @@ def postgresql():
     if os.geteuid() == 0:
         user = pwd.getpwnam("postgres")
         os.chown(folder, user.pw_uid, user.pw_gid)
-    server = PostgreSQL(_binaries(), folder, count(1))
+    server = PostgreSQL(_binaries(), folder)
     try:
         server.start()
         try:
@@ -91,7 +90,7 @@ def database_url(request, tmp_path):
     """An empty database of each kind."""
     if request.param == "sqlite":
         return f"sqlite+aiosqlite:///{tmp_path / 'db' / 'codefyui.db'}"
-    return request.getfixturevalue("postgresql").new_database()
+    return request.getfixturevalue("postgresql").empty_database()
 
 
 @pytest.fixture

@@ -12,6 +12,8 @@ from sqlalchemy.pool import AsyncAdaptedQueuePool
 
 from codefyui_core.errors import StartProblem
 
+from .sqlite_driver import creator
+
 BUSY_TIMEOUT_MS = 5_000
 READERS = 4
 
@@ -51,11 +53,22 @@ def _sqlite(url: URL) -> Engines:
     if not url.database or url.database == ":memory:":
         raise StartProblem("The database needs a file: sqlite:////path/to/codefyui.db")
     # One connection writes, so that transactions queue up in this process and never find SQLite busy.
-    writing = create_async_engine(url, poolclass=AsyncAdaptedQueuePool, pool_size=1, max_overflow=0)
-    reading = create_async_engine(url, poolclass=AsyncAdaptedQueuePool, pool_size=READERS, max_overflow=0)
+    writing = _sqlite_engine(url, size=1)
+    reading = _sqlite_engine(url, size=READERS)
     _prepare(writing, begin="BEGIN IMMEDIATE", pragmas=_writer_pragmas())
     _prepare(reading, begin="BEGIN", pragmas=(f"busy_timeout={BUSY_TIMEOUT_MS}", "query_only=ON"))
     return Engines(dialect="sqlite", writing=writing, reading=reading, file=Path(url.database))
+
+
+def _sqlite_engine(url: URL, *, size: int) -> AsyncEngine:
+    arguments, options = url.get_dialect()().create_connect_args(url)
+    return create_async_engine(
+        url,
+        async_creator=creator(*arguments, **options),
+        poolclass=AsyncAdaptedQueuePool,
+        pool_size=size,
+        max_overflow=0,
+    )
 
 
 def _writer_pragmas() -> tuple[str, ...]:

@@ -13,7 +13,7 @@ from codefyui_core.plugin.storage import Staged
 from codefyui_core.plugin.values import JsonObject
 from codefyui_core.plugin.views import AttemptView, RunStatus, RunView, RunWarning
 from codefyui_core.runs.events import WarningKind
-from codefyui_core.runs.queue import Candidate, Waiting, look
+from codefyui_core.runs.queue import Candidate, Waiting, choose, look
 from codefyui_core.runs.record import AttemptRecord, RunRecord, split_identity
 from codefyui_core.runs.status import Cause
 
@@ -105,6 +105,10 @@ class Dispatcher:
                     self._log.exception("looking at the queue failed")
 
     def _look(self) -> None:
+        for waiting, candidates in list(self._places.claimed(self._board.lines)):
+            chosen = choose(candidates, self._board.used(), self._places.capacity)
+            if chosen is not None:
+                self.take(waiting, chosen)
         found = look(self._board.lines, self._places.candidates, self._board.used(), self._places.capacity)
         self._reasons.blocked = found.blocked
         for waiting, candidate in found.placed:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from codefyui_core.control.runs.desk import WorkerDirectory, WorkerLink
 from codefyui_core.runs.options import PoolTarget, WorkerTarget
-from codefyui_core.runs.queue import Candidate, Capacity, Slot, Waiting, kind_of, matching
+from codefyui_core.runs.queue import Candidate, Capacity, Lines, Slot, Waiting, kind_of, matching
 from codefyui_core.wire.messages import DeviceInfo
 
 from .board import Needs
@@ -12,6 +12,8 @@ from .offers import Served, Storages
 
 SERVER = ""
 """The server's own identity among places."""
+ONCE = "one-shot"
+"""A slot beside the devices of an agent that takes one run."""
 
 
 class Places:
@@ -45,9 +47,17 @@ class Places:
         return tuple(
             candidate
             for link in self._workers.live()
-            if self.suits(link, needs)
+            if link.claimed_run is None and self.suits(link, needs)
             for candidate in self._on_worker(link, needs, waiting.run_id)
         )
+
+    def claimed(self, lines: Lines) -> Iterator[tuple[Waiting, Sequence[Candidate]]]:
+        """Runs that an agent was started for (``--run-id``), wherever they are in their lines."""
+        for link in self._workers.live():
+            waiting = None if link.claimed_run is None else lines.get(link.claimed_run)
+            needs = None if waiting is None else waiting.needs
+            if waiting is not None and isinstance(needs, Needs) and self.suits(link, needs):
+                yield waiting, tuple(self._on_worker(link, needs, waiting.run_id))
 
     def _on_server(self, needs: Needs) -> Iterator[Candidate]:
         offered = [info.device for info in self._server_devices()]
@@ -56,18 +66,21 @@ class Places:
 
     def _on_worker(self, link: WorkerLink, needs: Needs, run_id: str) -> Iterator[Candidate]:
         place = link.view.id
-        if claimed_by_other(link, run_id) or (place, link.incarnation) in self.spent:
-            return
-        if (place, run_id) in self.held_off:
+        if (place, link.incarnation) in self.spent or (place, run_id) in self.held_off:
             return
         served = self._storages.serve(needs.files, link.view, link.facts)
         if not isinstance(served, Served):
             return
         for devices in worker_devices(needs, [info.device for info in link.devices]):
-            yield self._candidate(place, devices, served.rank)
+            yield self._candidate(place, devices, served.rank, once=link.view.one_shot)
 
-    def _candidate(self, place: str, devices: tuple[str, ...], rank: int = 0) -> Candidate:
-        return Candidate(place=place, devices=devices, slots=self.slots_of(place, devices), rank=rank)
+    def _candidate(
+        self, place: str, devices: tuple[str, ...], rank: int = 0, *, once: bool = False
+    ) -> Candidate:
+        slots = self.slots_of(place, devices)
+        if once:
+            slots = (*slots, (place, ONCE))
+        return Candidate(place=place, devices=devices, slots=slots, rank=rank)
 
     def suits(self, link: WorkerLink, needs: Needs) -> bool:
         """Is it meant by the target, and does it take runs now? For ``any`` also: has it all types. A worker
@@ -113,12 +126,9 @@ class Places:
     def capacity(self, slot: Slot) -> int:
         """How many runs may be on a slot at once."""
         place, device = slot
+        if device == ONCE:
+            return 1
         return self._capacity.of(self._names.get(place, place), device)
-
-
-def claimed_by_other(link: WorkerLink, run_id: str) -> bool:
-    """Its agent was started for one run (``--run-id``), and this isn't it."""
-    return link.claimed_run is not None and link.claimed_run != run_id
 
 
 def has_types(offered: frozenset[str] | None, needed: frozenset[str]) -> bool:

@@ -1,6 +1,7 @@
 """What people and programs read of runs: rows, pages of events, metrics, artifacts, and the live feeds."""
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
 
@@ -32,6 +33,7 @@ from .views import (
     shown_runs,
 )
 
+log = logging.getLogger(__name__)
 PAGE = 500
 MAX_WAIT_S = 60.0
 ROW_INTERVAL_S = 0.1
@@ -237,7 +239,11 @@ class Reader:
         if store is None or row.state != ArtifactState.STORED:
             path: str | None = row.path
             return path
-        return store.place(stored_object(row)).path or row.path
+        try:
+            return store.place(stored_object(row)).path or row.path
+        except Exception:
+            log.exception("storage backend %s failed to say where %s is", row.backend, row.artifact_id)
+            return None
 
     async def artifact_reading(
         self, run_id: str, artifact_id: str, span: tuple[int, int | None] | None

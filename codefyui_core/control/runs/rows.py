@@ -1,6 +1,6 @@
 """Between rows of the database and the records that decisions are made of."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields
 from enum import Enum
 from typing import Any
@@ -8,9 +8,11 @@ from typing import Any
 from sqlalchemy import Row, Select, select
 from sqlalchemy.sql import ColumnElement
 
+from codefyui_core.control.db.bulk import BulkInsert
 from codefyui_core.control.db.tables import artifacts, attempts, run_events, run_metrics, runs
+from codefyui_core.control.db.types import readable
 from codefyui_core.plugin.views import RunStatus
-from codefyui_core.runs.events import ArtifactRow, Derived, MetricRow, NewEvent
+from codefyui_core.runs.events import ArtifactRow, Derived, NewEvent
 from codefyui_core.runs.record import AttemptRecord, RunRecord
 from codefyui_core.runs.status import AttemptState, Cause, StopReason
 
@@ -74,34 +76,25 @@ def _plain(value: Any) -> Any:
     return value.value if isinstance(value, Enum) else value
 
 
-def event_values(run_id: str, event: NewEvent) -> dict[str, Any]:
-    return {
-        run_events.c.run_id.name: run_id,
-        "cursor": event.cursor,
-        "attempt": event.attempt,
-        "seq": event.seq,
-        "type": event.type,
-        "payload": event.text,
-        "ts": event.ts,
-    }
+EVENTS = BulkInsert(run_events, "run_id", "cursor", "attempt", "seq", "type", "payload", "ts")
 
 
-def metric_values(run_id: str, cursor: int, ts: int, derived: Derived) -> list[dict[str, Any]]:
-    return [_metric(run_id, cursor, ts, row) for row in derived.metrics]
+def event_row(run_id: str, event: NewEvent) -> tuple[Any, ...]:
+    """For ``EVENTS``."""
+    return (run_id, event.cursor, event.attempt, event.seq, event.type, event.text, event.ts)
 
 
-def _metric(run_id: str, cursor: int, ts: int, row: MetricRow) -> dict[str, Any]:
-    return {
-        run_metrics.c.run_id.name: run_id,
-        "cursor": cursor,
-        "i": row.i,
-        "node_id": row.node_id,
-        "name": row.name,
-        "step": row.step,
-        "value": row.value,
-        "special": row.special,
-        "ts": ts,
-    }
+METRICS = BulkInsert(
+    run_metrics, "run_id", "cursor", "i", "node_id", "name", "step", "value", "special", "ts"
+)
+
+
+def metric_rows(run_id: str, cursor: int, ts: int, derived: Derived) -> Iterator[tuple[Any, ...]]:
+    """For ``METRICS``."""
+    for row in derived.metrics:
+        node_id = None if row.node_id is None else readable(row.node_id)
+        name = readable(row.name)
+        yield (run_id, cursor, row.i, node_id, name, row.step, row.value, row.special, ts)
 
 
 def artifact_values(run_id: str, cursor: int, ts: int, row: ArtifactRow) -> dict[str, Any]:

@@ -6,7 +6,7 @@ it is skipped, what begins beyond the next one is refused with the position to g
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
@@ -40,8 +40,7 @@ class Gap:
     position: int
 
 
-@dataclass(frozen=True, slots=True)
-class Numbered:
+class Numbered(NamedTuple):
     """An item with the positions that it stands for: one, or a range for ``skip``."""
 
     first: int
@@ -84,11 +83,18 @@ def take(
         return Gap(attempt.position)
     beside = beside or Beside()
     draft = Draft(before=record, at_ms=at_ms)
+    heard: RunRecord | None = None
     for numbered in number(first, items):
-        if numbered.last > draft.position:
-            if draft.run.state is not State.SETTLED:
-                _take_one(draft, numbered, beside)
-            draft.position = numbered.last
+        if numbered.last <= draft.position:
+            continue
+        if draft.run is heard and numbered.item.kind is ItemKind.EVENT:
+            # The record is as it was at an event before: what it allows is known.
+            _take_event(draft, numbered.first, numbered.item, beside)
+        elif draft.run.state is not State.SETTLED:
+            _take_one(draft, numbered, beside)
+            listens = numbered.item.kind is ItemKind.EVENT and draft.run.status not in FINAL
+            heard = draft.run if listens else None
+        draft.position = numbered.last
     return draft.done()
 
 
@@ -133,7 +139,7 @@ def _take_one(draft: Draft, numbered: Numbered, beside: Beside) -> None:
 
 def _take_event(draft: Draft, seq: int, item: Item, beside: Beside) -> None:
     artifact = artifact_of(item)
-    if artifact is not None and artifact in beside.known_artifacts | draft.artifact_ids:
+    if artifact is not None and (artifact in beside.known_artifacts or artifact in draft.artifact_ids):
         return
     type_, text = storable(item.type or "", item.payload, seq)
     if type_ in CLOSING:

@@ -7,15 +7,17 @@ from sqlalchemy import CursorResult, delete, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 from sqlalchemy.sql import ColumnElement
 
-from codefyui_core.control.db.tables import artifacts, attempts, run_events, run_metrics, runs
+from codefyui_core.control.db.tables import artifacts, attempts, runs
 from codefyui_core.runs.record import RunRecord
 from codefyui_core.runs.steps import Change
 
 from .rows import (
+    EVENTS,
+    METRICS,
     artifact_values,
     attempt_changes,
-    event_values,
-    metric_values,
+    event_row,
+    metric_rows,
     record_of,
     records,
     run_changes,
@@ -96,17 +98,14 @@ class Unit:
         if not change.events:
             return
         run_id = change.after.id
-        await self.connection.execute(
-            insert(run_events), [event_values(run_id, event) for event in change.events]
-        )
+        await EVENTS.into(self.connection, [event_row(run_id, event) for event in change.events])
         times = {event.cursor: event.ts for event in change.events} if change.derived else {}
         metrics = [
             row
             for cursor, derived in change.derived
-            for row in metric_values(run_id, cursor, times[cursor], derived)
+            for row in metric_rows(run_id, cursor, times[cursor], derived)
         ]
-        if metrics:
-            await self.connection.execute(insert(run_metrics), metrics)
+        await METRICS.into(self.connection, metrics)
         files = [
             artifact_values(run_id, cursor, times[cursor], row)
             for cursor, derived in change.derived

@@ -54,6 +54,7 @@ HOLD_OFF_S = 10.0
 """After a refusal that may be tried again, for that run on that worker."""
 GHOST_S = 15.0
 """How long a discarded attempt's devices are kept free: its agent stops it within 10 s and says nothing."""
+_ENDS = frozenset({ItemKind.EXITED, ItemKind.END})
 _NOT_NOW = frozenset({"server.busy", "server.stopping", "server.replaced"})
 
 
@@ -253,7 +254,7 @@ class WorkerDesk:
         if answer.late:
             self._heard_late(worker_id, batch)
         recorded = None if answer.recorded is None else answer.recorded.value
-        if any(item.kind in {ItemKind.EXITED, ItemKind.END} for item in batch.items):
+        if any(item.kind in _ENDS for item in batch.items):
             self._kick()
         return AckEntry(run_id=batch.run_id, attempt=batch.attempt, seq=answer.position, recorded=recorded)
 
@@ -261,7 +262,7 @@ class WorkerDesk:
         """Of a run that was ended alone: free its devices when its process is gone, stop it once otherwise."""
         key = (batch.run_id, batch.attempt)
         kinds = {item.kind for item in batch.items}
-        if kinds & {ItemKind.EXITED, ItemKind.END}:
+        if kinds & _ENDS:
             self._lay(key)
         elif key not in self._late.setdefault(place, set()):
             self._late[place].add(key)
