@@ -1,7 +1,10 @@
 """``docs/graphs.md`` against the graph room and the options of runs."""
 
 import json
+import os
 import re
+import subprocess
+import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -63,6 +66,34 @@ def test_limits_are_those_of_the_code() -> None:
     assert f"deeper than {DEPTH_LIMIT} levels" in TEXT
     assert TEXT.count(f"up to {NESTING_LIMIT} levels deep") == 2
     assert TEXT.count(f"{EXPANDED_LIMIT:,} nodes and edges") == 2
+
+
+def test_the_example_runs_as_the_page_says(tmp_path: Path) -> None:
+    (example, *_) = re.findall(r"^```json\n(.*?)^```", TEXT, re.M | re.S)
+    (tmp_path / "ones.graph.json").write_text(example, encoding="utf-8")
+    cdui = [sys.executable, "-m", "codefyui_core.cli", "graph"]
+    settings = {name: text for name, text in os.environ.items() if not name.startswith("CODEFYUI_")}
+    settings["CODEFYUI_USER_DATA_DIR"] = str(tmp_path / "user-data")
+    said = []
+    for word in ("validate", "run"):
+        ran = subprocess.run(
+            [*cdui, word, "ones.graph.json"],
+            check=False,
+            cwd=tmp_path,
+            env=settings,
+            capture_output=True,
+            text=True,
+        )
+        assert (ran.returncode, ran.stderr) == (0, "")
+        said.append(ran.stdout)
+    assert said[0] == "ones.graph.json: valid, 4 nodes\n"
+    assert "[result] tensor([[3., 3.],\n        [3., 3.]])" in said[1]
+    assert [line.split()[0] for line in said[1].splitlines() if "completed" in line] == [
+        "go",
+        "ones",
+        "times",
+        "show",
+    ]
 
 
 def test_the_graphs_on_the_page_are_valid() -> None:

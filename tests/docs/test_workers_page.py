@@ -3,6 +3,7 @@
 import re
 from pathlib import Path
 
+from codefyui_core.agent import backoff
 from codefyui_core.control.links import rate, tokens
 from codefyui_core.errors import STATUS_BY_CODE
 from codefyui_core.runs.options import RESERVED_NAMES
@@ -39,6 +40,7 @@ def test_statuses_are_those_of_the_rows() -> None:
 
 def test_numbers_are_those_of_the_code() -> None:
     assert f"nothing came for {limits.SILENCE_S:g} s; the agent, after {limits.AGENT_SILENCE_S:g} s" in TEXT
+    assert f"with at most {backoff.MOST_S:g} s between two tries" in TEXT
     assert f"doesn't answer within {limits.PROBE_S:g} s" in TEXT
     assert f"(`CODEFYUI_WORKER_RESUME_GRACE_S`, {ControlSettings().worker_resume_grace_s:g} s)" in TEXT
     assert (tokens.DEFAULT_VALID_S, rate.REFUSALS, rate.WITHIN_S) == (24 * 3600, 10, 60)
