@@ -31,7 +31,7 @@ async def until(condition, what="the condition"):
     """Waits for a condition, with a deadline."""
     try:
         async with asyncio.timeout(DEADLINE_S):
-            while not (found := condition()):
+            while not (found := condition()):  # noqa: ASYNC110  conditions are of many kinds
                 await asyncio.sleep(0.005)
             return found
     except TimeoutError:
@@ -76,12 +76,12 @@ class Process:
     async def ended(self):
         return await asyncio.shield(self._ending)
 
-    def say(self, kind="event", type=None, payload=None):
-        line = {"kind": kind, "type": type, "payload": payload or {}, "ts": 1}
+    def say(self, kind="event", type_=None, payload=None):
+        line = {"kind": kind, "type": type_, "payload": payload or {}, "ts": 1}
         self._lines.put_nowait(json.dumps(line).encode())
 
     def log(self, text):
-        self.say(type="log", payload={"lines": [text]})
+        self.say(type_="log", payload={"lines": [text]})
 
     def end(self, outcome=None, *, exit_code=0, signal=None, stopped_in_time=True, error=None):
         if self._ending.done():
@@ -159,6 +159,7 @@ class Desk:
         self.gate.set()
         self.unknown = VerdictKind.DISCARD
         self.batches = []
+        self.asked = 0
 
     async def hello(self, worker_id, incarnation, attempts):
         self.hellos.append(attempts)
@@ -222,6 +223,7 @@ class Desk:
         pass
 
     def live_attempts(self, worker_id):
+        self.asked += 1
         return [key for key, stored in self.attempts.items() if stored.final is None]
 
     async def check_leases(self, worker_id, attempts):
@@ -258,6 +260,7 @@ class Control:
 
     async def start(self):
         clock = AttentiveClock(self.manual)
+        self.ticking = asyncio.create_task(clock.run())
         self.db = await Database.open(
             f"sqlite+aiosqlite:///{self.folder}/control.db", user_data=self.folder, clock=self.manual
         )
@@ -294,6 +297,7 @@ class Control:
             session.line.abort()
         await self.runner.cleanup()
         await self.db.aclose()
+        self.ticking.cancel()
 
     def cut(self):
         """The network breaks every line."""

@@ -165,7 +165,7 @@ async def test_files_in_the_shared_folder_are_told_of_once_they_are_whole(line, 
     go = await process.went
     assert go.folders.data == str(tmp_path / "data")
     payload = {"artifact_id": "a1", "kind": "export", "name": "m.pt", "path": str(model)}
-    process.say(type="artifact", payload=payload)
+    process.say(type_="artifact", payload=payload)
     process.end("succeeded")
     await line.until(lambda: stored.final)
     told = next(item.payload for item in stored.items if item.type == "artifact")
