@@ -26,7 +26,7 @@ def input_file(places: Places, family: Family, value: str) -> Path:
     try:
         return input_path(places, value)
     except CodefyError as error:
-        if error.code == "files.not_found":
+        if error.code == "files.not_found" or (upload is not None and not (places.base / value).exists()):
             raise CodefyError(
                 f"{value}: there is no such file in {family.value}/; upload it, or correct the name",
                 code="files.not_found",

@@ -8,6 +8,7 @@ import sys
 import pytest
 import pytest_asyncio
 
+from codefyui_core.loading import load
 from codefyui_core.runner.api import FolderSpec, Go, Launch
 from codefyui_core.runner.offline import run_offline
 from codefyui_core.runner.supervisor import Supervisor
@@ -108,9 +109,8 @@ async def runs(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("CODEFYUI_CUSTOM_NODES_DIR", str(folder / "own"))
         patch.setenv("OMP_NUM_THREADS", "3")
-        async with Supervisor(
-            preload=("torch", "torch._dynamo", "numpy"), zygote=True, log=logging.getLogger("tests")
-        ) as starter:
+        preload = [module for catalog in load(plane=None).catalogs for module in catalog.preload]
+        async with Supervisor(preload=preload, zygote=True, log=logging.getLogger("tests")) as starter:
             async with asyncio.timeout(90):
                 while not starter.is_warm:  # noqa: ASYNC110  the zygote's readiness has no event here
                     await asyncio.sleep(0.05)
