@@ -17,16 +17,15 @@ def suites(root: Path, *, fast: bool, extra: Sequence[str]) -> Iterator[Stage]:
     yield _pytest(root, "tests", "not service", extra)
     if not fast:
         yield _pytest(root, "services", "service", extra)
-    if not extra and _has_web_tests(root):
-        yield from _web(root)
+    npm = shutil.which("npm")
+    if npm and not extra and _has_web_tests(root):
+        yield from _web(root, npm)
 
 
 def _pytest(root: Path, name: str, marker: str, extra: Sequence[str]) -> Stage:
     command = [sys.executable, "-m", "pytest", "-n", "2", "--dist", "loadfile", "-m", marker, *extra]
     accepted = frozenset({0, NO_TESTS})
-    # Both workers must collect the same tests in the same order, sets among the parameters included.
-    environ = {"PYTHONHASHSEED": "0"}
-    return Stage(name=name, command=command, cwd=root, environ=environ, loud=True, accepted=accepted)
+    return Stage(name=name, command=command, cwd=root, loud=True, accepted=accepted)
 
 
 def _has_web_tests(root: Path) -> bool:
@@ -34,8 +33,14 @@ def _has_web_tests(root: Path) -> bool:
     return package.is_file() and "test" in json.loads(package.read_text()).get("scripts", {})
 
 
-def _web(root: Path) -> Iterator[Stage]:
-    npm, web = shutil.which("npm") or "npm", root / "web"
-    if not (web / "node_modules").is_dir():
+def _web(root: Path, npm: str) -> Iterator[Stage]:
+    web = root / "web"
+    if not (web / "node_modules" / ".package-lock.json").is_file():  # npm writes it last
         yield Stage(name="web packages", command=[npm, "ci", "--no-audit", "--no-fund"], cwd=web)
-    yield Stage(name="web", command=[npm, "test", "--silent"], cwd=web, environ={"CI": "true"}, loud=True)
+    yield Stage(
+        name="web",
+        command=[npm, "test", "--silent"],
+        cwd=web,
+        environ={"CI": "true", "NO_COLOR": "1"},
+        loud=True,
+    )

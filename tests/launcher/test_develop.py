@@ -111,10 +111,24 @@ def test_words_after_the_dashes_go_to_pytest(tmp_path: Path) -> None:
     assert all(one.command[-2:] == ["-k", "x"] for one in suites(tmp_path, fast=False, extra=["-k", "x"]))
 
 
-def test_the_editors_tests_run_when_it_has_some(tmp_path: Path) -> None:
+@pytest.fixture
+def editor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A repository whose editor has tests, on a machine with npm."""
+    monkeypatch.setattr("shutil.which", lambda name: f"/usr/bin/{name}")
     (tmp_path / "web" / "node_modules").mkdir(parents=True)
     (tmp_path / "web" / "package.json").write_text('{"scripts": {"test": "vitest run"}}')
-    assert [one.name for one in suites(tmp_path, fast=True, extra=[])] == ["tests", "web"]
+    return tmp_path
+
+
+def test_the_editors_packages_are_installed_once(editor: Path) -> None:
+    assert [one.name for one in suites(editor, fast=True, extra=[])] == ["tests", "web packages", "web"]
+    (editor / "web" / "node_modules" / ".package-lock.json").touch()
+    assert [one.name for one in suites(editor, fast=True, extra=[])] == ["tests", "web"]
+
+
+def test_the_editors_tests_are_left_out_without_npm(editor: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shutil.which", lambda _: None)
+    assert [one.name for one in suites(editor, fast=True, extra=[])] == ["tests"]
 
 
 ABSENT = Service(name="nothing", package="nothing-at-all", programs=("no-such-program", "/no/such/*"))

@@ -125,7 +125,7 @@ def test_whole_numbers_come_in_as_floats_and_stay_as_they_were(node, params, ref
     assert torch.equal(whole, kept)
 
 
-@pytest.mark.parametrize("node", [*{case.values[0] for case in CASES}, Embedding])
+@pytest.mark.parametrize("node", [*dict.fromkeys(case.values[0] for case in CASES), Embedding])
 def test_layers_are_stateful_and_never_cached(node):
     assert node.stateful
     assert not node.cacheable
