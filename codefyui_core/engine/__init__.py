@@ -3,6 +3,6 @@
 from .cache import ResultCache
 from .job import Job, Limits, NodeSet, Places
 from .numbers import encode, restore
-from .run import run
+from .run import deterministic, run
 
-__all__ = ["Job", "Limits", "NodeSet", "Places", "ResultCache", "encode", "restore", "run"]
+__all__ = ["Job", "Limits", "NodeSet", "Places", "ResultCache", "deterministic", "encode", "restore", "run"]

@@ -10,6 +10,7 @@ from codefyui_core.errors import CodefyError
 from codefyui_core.files import Family, Folders
 
 from . import paths, seeds
+from .failures import redacted
 from .shared import Shared
 
 RunPreset = Callable[[str, Mapping[str, Any], str], Mapping[str, Any]]
@@ -110,7 +111,7 @@ class RunContext:
         self._shared.reporter.progress(self._node_id, payload)
 
     def log(self, text: str) -> None:
-        lines = str(text).splitlines() or [""]
+        lines = redacted(str(text), self._shared.secrets).splitlines() or [""]
         self.lines.extend(lines)
         self._shared.reporter.log(self._node_id, lines)
 

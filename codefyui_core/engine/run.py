@@ -4,10 +4,10 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from codefyui_core.files import Family
-from codefyui_core.graph import Document, GraphInvalid, Plan, expand, plan, validate
-from codefyui_core.plugin.node import ParamKind
+from codefyui_core.graph import Document, GraphInvalid, Plan, expand, plan, secret_params, validate
 from codefyui_core.plugin.values import JsonObject
 from codefyui_core.runs.status import Cause, Outcome
 
@@ -70,7 +70,7 @@ def _execute(
         reporter=reporter,
         summaries=Summaries(job.limits, job.places.folders.of(Family.MODELS)),
         asked_to_stop=should_stop,
-        secrets=_secrets(planned),
+        secrets=_secrets(document, nodes),
     )
     _warn(shared)
     verbose = job.options.verbose or job.options.backward_mode
@@ -103,14 +103,16 @@ def _outcome(outcome: Outcome, error: str | None = None, cause: Cause | None = N
     }
 
 
-def _secrets(planned: Plan) -> tuple[str, ...]:
-    """Values of SECRET params, the longest first so that one which holds another is starred whole."""
-    values = {
-        str(node.params[param.name])
-        for node in planned.nodes.values()
-        for param in node.definition.params
-        if param.kind is ParamKind.SECRET and node.params.get(param.name)
-    }
+def _secrets(document: Document, nodes: NodeSet) -> tuple[str, ...]:
+    """Values of SECRET params wherever the document holds them, the longest first so that one which holds
+    another is starred whole.
+    """
+    values = set()
+    for secret in secret_params(document, nodes.definitions):
+        place: Any = document.raw
+        for key in secret.path:
+            place = place[key]
+        values.add(str(place))
     return tuple(sorted(values, key=len, reverse=True))
 
 

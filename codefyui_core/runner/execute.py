@@ -8,7 +8,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from codefyui_core.engine import Job, Limits, NodeSet, Places, run
+from codefyui_core.engine import Job, Limits, NodeSet, Places, deterministic, run
 from codefyui_core.engine.speaker import Emit, Speaker
 from codefyui_core.errors import CodefyError
 from codefyui_core.files import Family, Folders
@@ -39,9 +39,10 @@ def execute(go: Go, request: KeeperRequest, emit: Emit, should_stop: Callable[[]
     facts = threading.Thread(
         target=_tell_facts, args=(speaker, registry, request, job, go), name="facts", daemon=True
     )
-    facts.start()
-    outcome = run(job, nodes, emit, should_stop)
-    facts.join()
+    with deterministic(on=job.options.deterministic):
+        facts.start()
+        outcome = run(job, nodes, emit, should_stop)
+        facts.join()
     speaker.environment({"peak_memory": _peaks()})
     return outcome
 

@@ -75,6 +75,21 @@ def test_a_secret_that_an_error_repeats_is_starred(engine, graph, capfd):
     assert "sk-123456" not in str(list(lines)) + capfd.readouterr().err
 
 
+def test_a_secret_inside_of_a_preset_that_a_node_runs_is_starred_too(engine, graph, capfd):
+    preset = {
+        "preset_name": "P",
+        "category": "Test",
+        "nodes": [{"id": "f", "type": "Fail", "params": {"key": "sk-987654"}}],
+        "edges": [],
+        "exposed_inputs": [{"name": "x", "internal_node": "f", "internal_port": "a", "data_type": "ANY"}],
+        "exposed_outputs": [{"name": "y", "internal_node": "f", "internal_port": "out", "data_type": "ANY"}],
+        "exposed_params": [],
+    }
+    lines = engine.run(graph({"i": "Items", "m": "Each"}, ["i.out > m.items"], presets=[preset]))
+    assert lines.outcome["error"].endswith("no luck with **********")
+    assert "sk-987654" not in str(list(lines)) + capfd.readouterr().err
+
+
 def test_continue_skips_what_follows_and_runs_the_rest(engine, graph):
     lines = engine.run(
         graph(

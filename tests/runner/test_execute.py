@@ -139,13 +139,16 @@ async def test_a_graph_of_installed_nodes_runs_to_its_outcome(runs):
 
 @pytest.mark.spec("fingerprint/numerics-switches")
 async def test_the_facts_of_the_run_are_told(runs):
-    lines, _ = await runs.run(runs.go({"a": ("TextInput", {})}, devices=("cpu",)))
+    lines, _ = await runs.run(
+        runs.go({"a": ("TextInput", {})}, options={"deterministic": True}, devices=("cpu",))
+    )
     first, last = [line["payload"] for line in lines if line["kind"] == "environment"]
     assert {"codefyui", "python", "torch", "accelerators", "plugins", "environment"} <= first[
         "fingerprint"
     ].keys()
     assert first["fingerprint"]["environment"]["OMP_NUM_THREADS"] == "3"
     assert first["resolved"]["numerics"]["default_dtype"] == "float32"
+    assert first["resolved"]["numerics"]["deterministic_algorithms"] is True
     assert first["resolved"]["devices"] == ["cpu"]
     assert last["peak_memory"]["host_bytes"] > 1 << 20
 
