@@ -10,6 +10,7 @@ from codefyui_core.control.api.metrics import HttpMetrics, PlaneCollector
 from codefyui_core.control.app import core_routes
 from codefyui_core.control.db.tables import artifacts
 from codefyui_core.control.files.uploads import EXTENSIONS
+from codefyui_core.control.runs.reading import FIRST_ROWS, ROW_INTERVAL_S
 from codefyui_core.control.runs.views import artifact_json, run_row, shown_runs
 from codefyui_core.errors import STATUS_BY_CODE
 from codefyui_core.plugin.http import Auth, Route
@@ -74,6 +75,11 @@ def test_every_field_of_an_artifact_is_named() -> None:
     row = Mock(**{column.name: None for column in artifacts.c})
     shown = set(_words(TEXT.partition("A row of an artifact:")[2].partition("Metrics:")[0]))
     assert set(artifact_json(row, None)) <= shown
+
+
+def test_the_stream_begins_with_as_many_runs_as_the_page_says() -> None:
+    assert f"the {FIRST_ROWS} newest runs" in TEXT
+    assert ROW_INTERVAL_S == 0.1
 
 
 def test_every_metric_has_a_row_with_its_labels() -> None:
