@@ -24,10 +24,10 @@ async def test_a_cut_line_loses_and_doubles_nothing(line):
     stored, process = await begin(line)
     for round_ in range(3):
         process.log(f"before {round_}")
-        await line.until(lambda: f"before {round_}" in texts(stored))
+        await line.until(lambda round_=round_: f"before {round_}" in texts(stored))
         line.control.cut()
         process.log(f"during {round_}")
-        await line.until(lambda: f"during {round_}" in texts(stored))
+        await line.until(lambda round_=round_: f"during {round_}" in texts(stored))
     process.end("succeeded")
     await line.until(lambda: stored.final)
     assert texts(stored) == [f"{when} {n}" for n in range(3) for when in ("before", "during")]
