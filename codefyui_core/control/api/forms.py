@@ -1,6 +1,7 @@
 """Files out of ``multipart/form-data`` (RFC 7578), counted as they arrive."""
 
 from collections.abc import AsyncIterator
+from dataclasses import dataclass
 from typing import Any
 
 from aiohttp import BodyPartReader, MultipartReader, StreamReader, web
@@ -11,6 +12,8 @@ from codefyui_core.errors import CodefyError
 MAX_PARTS = 100
 CHUNK_BYTES = 256 * 1024
 FIELD = "file"
+MALFORMED = (ValueError, AssertionError, RuntimeError, LookupError, HttpProcessingError)
+"""What aiohttp raises at forms that are none."""
 
 
 class _Counted:
@@ -38,7 +41,26 @@ class _Counted:
         return data
 
 
-async def files_of(request: web.Request, limit: int) -> AsyncIterator[BodyPartReader]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FormFile:
+    """One file of a form, not read yet."""
+
+    name: str | None
+    part: BodyPartReader
+    content: StreamReader
+
+    async def chunks(self) -> AsyncIterator[bytes]:
+        """Raises: CodefyError ``request.invalid`` when the form breaks off, ``request.too_large``."""
+        try:
+            while chunk := await self.part.read_chunk(CHUNK_BYTES):
+                yield chunk
+        except MALFORMED as error:
+            raise unreadable(str(error) or "it breaks off") from None
+        if self.content.at_eof():  # the boundary after a whole part is still there to be read
+            raise unreadable("it breaks off")
+
+
+async def files_of(request: web.Request, limit: int) -> AsyncIterator[FormFile]:
     """The parts named ``file``; others are passed over.
 
     Raises: CodefyError ``request.invalid`` for what is no form or breaks off, ``request.too_large``.
@@ -47,25 +69,16 @@ async def files_of(request: web.Request, limit: int) -> AsyncIterator[BodyPartRe
         raise unreadable("send the file as multipart/form-data, in the field file")
     try:
         reader = MultipartReader(request.headers, _Counted(request.content, limit))  # type: ignore[arg-type]
-        for _ in range(MAX_PARTS):
-            part = await reader.next()
-            if part is None:
-                return
+        parts = 0
+        while (part := await reader.next()) is not None:
+            parts += 1
+            if parts > MAX_PARTS:
+                raise unreadable(f"it has more than {MAX_PARTS} parts")
             if not isinstance(part, BodyPartReader):
-                raise unreadable("a form within a form")
+                raise unreadable("it holds another form")
             if part.name == FIELD:
-                yield part
-    except (ValueError, AssertionError, RuntimeError, LookupError, HttpProcessingError) as error:
-        raise unreadable(str(error) or "it breaks off") from None
-    raise unreadable(f"it has more than {MAX_PARTS} parts")
-
-
-async def chunks_of(part: BodyPartReader) -> AsyncIterator[bytes]:
-    """Raises: CodefyError ``request.invalid`` when the part breaks off."""
-    try:
-        while chunk := await part.read_chunk(CHUNK_BYTES):
-            yield chunk
-    except (ValueError, AssertionError, RuntimeError, HttpProcessingError) as error:
+                yield FormFile(name=part.filename, part=part, content=request.content)
+    except MALFORMED as error:
         raise unreadable(str(error) or "it breaks off") from None
 
 

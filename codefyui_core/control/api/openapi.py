@@ -18,7 +18,7 @@ EVENTS = "text/event-stream"
 BYTES = "application/octet-stream"
 _PARAMETER = re.compile(r"\{(\w+)(?::[^{}]*(?:\{[^{}]*\}[^{}]*)*)?\}")
 
-Refs = Mapping[type[BaseModel], dict[str, Any]]
+Refs = Mapping[Any, dict[str, Any]]
 """Where each model's schema is; two of one name keep apart."""
 
 ALWAYS = ("host.not_allowed", "internal", "not_found", "server.busy")

@@ -12,7 +12,7 @@ from codefyui_core.plugin.http import Auth, Caller, Handler, Route
 
 from .answers import json_response
 from .bodies import query_of
-from .forms import chunks_of, files_of, unreadable
+from .forms import files_of, unreadable
 from .models import Files
 from .sending import send_file
 
@@ -126,8 +126,8 @@ def _upload(store: Uploads, limit: int) -> Handler:
     async def upload(request: web.Request, caller: Caller) -> web.StreamResponse:
         overwrite = query_of(request, UploadQuery).overwrite
         stored = [
-            await store.store(part.filename, chunks_of(part), overwrite=overwrite)
-            async for part in files_of(request, limit)
+            await store.store(file.name, file.chunks(), overwrite=overwrite)
+            async for file in files_of(request, limit)
         ]
         if not stored:
             raise unreadable("it has no field named file")

@@ -32,7 +32,7 @@ class Examples:
         return [rows[path] for path in sorted(rows)]
 
     def load(self, path: str) -> JsonObject:
-        """Raises: CodefyError ``example.not_found`` or ``files.bad_name``."""
+        """Raises: CodefyError ``example.not_found``, ``graph.invalid`` or ``files.bad_name``."""
         for _, root in self.folders:
             if not root.is_dir() or not path.endswith(SUFFIX):
                 continue
@@ -41,6 +41,9 @@ class Examples:
                     value = json_text.loads(file.read())
             except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
                 continue
+            except json_text.NotJson as error:
+                message = f"The example {path} can't be read: {error.message}"
+                raise CodefyError(message, code="graph.invalid") from None
             if isinstance(value, dict):
                 return value
         raise CodefyError(

@@ -48,15 +48,19 @@ class GraphFiles:
         return sorted(rows, key=lambda row: (-float(str(row["modified"])), str(row["file"])))
 
     def load(self, name: str) -> JsonObject:
-        """Raises: CodefyError ``graph.not_found``."""
+        """Raises: CodefyError ``graph.not_found``, ``graph.invalid``."""
         stem = file_stem(name)
         try:
             with SafeFolder(self.folder) as folder, folder.read(stem + SUFFIX) as file:
                 value = json_text.loads(file.read())
         except FileNotFoundError:
             raise self._missing(name) from None
+        except json_text.NotJson as error:
+            message = f"{stem}{SUFFIX} isn't a graph document: {error.message} Restore it, or save over it."
+            raise CodefyError(message, code="graph.invalid") from None
         if not isinstance(value, dict):
-            raise CodefyError(f"{stem}{SUFFIX} isn't a graph document.", code="graph.invalid")
+            message = f"{stem}{SUFFIX} isn't a graph document. Restore it, or save over it."
+            raise CodefyError(message, code="graph.invalid")
         return value
 
     def save(self, document: JsonObject, name: str, *, file: str | None, overwrite: bool) -> str:

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import logging
+import os
 import shutil
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
@@ -40,7 +41,7 @@ DEFINITIONS = Definitions.of(
         define("Make", outputs=(Port(name="value", type=DataType.SCALAR),)),
         define("Ask", params=(Param(name="key", kind=ParamKind.SECRET, default=""),)),
     ],
-    presets=[{"name": "Nothing", "nodes": [], "edges": []}],
+    presets=[{"preset_name": "Nothing", "name": "Nothing", "nodes": [], "edges": []}],
 )
 CATALOG = Catalog(
     definitions=DEFINITIONS,
@@ -89,6 +90,7 @@ class Process:
 
     async def go(self, go: Go) -> None:
         self.document = dict(go.document)
+        self.say("execution_start", run_id=go.run_id)
         self.began.set()
 
     def say(self, type_: str, *, line: str = "event", **payload: Any) -> None:
@@ -242,12 +244,7 @@ class AppMaker:
 
     async def __call__(self, *, registry: Registry | None = None, ready: bool = True, **settings: str) -> App:
         flags = {f"CODEFYUI_{name.upper()}": value for name, value in settings.items()}
-        environ = {
-            "CODEFYUI_USER_DATA_DIR": str(self.folder / "user"),
-            "CODEFYUI_DATA_DIR": str(self.folder / "data"),
-            "CODEFYUI_EXAMPLES_DIR": str(self.folder / "examples"),
-        }
-        install = Install.find(environ=environ, flags=flags)
+        install = Install.find(flags=flags)
         install.prepare()
         control = read_settings(ControlSettings, install.layers)
         clock = ManualClock()
@@ -309,7 +306,14 @@ def empty_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-async def make_app_of(tmp_path: Path, empty_database: Path) -> AsyncIterator[AppMaker]:
+async def make_app_of(
+    tmp_path: Path, empty_database: Path, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[AppMaker]:
+    for name in [name for name in os.environ if name.startswith("CODEFYUI_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("CODEFYUI_USER_DATA_DIR", str(tmp_path / "user"))
+    monkeypatch.setenv("CODEFYUI_DATA_DIR", str(tmp_path / "data"))
+    monkeypatch.setenv("CODEFYUI_EXAMPLES_DIR", str(tmp_path / "examples"))
     maker = AppMaker(tmp_path, empty_database)
     yield maker
     await maker.aclose()
