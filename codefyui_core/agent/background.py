@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from codefyui_core.errors import StartProblem
+from codefyui_core.errors import LinkProblem
 from codefyui_core.settings import Install
 
 from .lock import PidFile
@@ -19,6 +19,8 @@ from .plan import AgentPlan
 
 WAIT_S = 90.0
 TAIL_LINES = 5
+ERROR_MARK = " ERROR "
+"""As the log's lines have it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +40,7 @@ def log_file(install: Install, key: str) -> Path:
 def start(plan: AgentPlan, install: Install, *, wait_s: float = WAIT_S) -> Started:
     """Blocking, until it is connected, has ended, or the wait is over.
 
-    Raises: StartProblem with the last lines of its log when it ended.
+    Raises: LinkProblem with its last words and its exit status when it ended.
     """
     path = log_file(install, plan.key)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -60,7 +62,9 @@ def start(plan: AgentPlan, install: Install, *, wait_s: float = WAIT_S) -> Start
         stdin.write(plan.model_copy(update={"background": True}).model_dump_json().encode())
     said = _wait(reader, process, wait_s)
     if said.exit_code is not None:
-        raise StartProblem(_last_words(path, begin) or f"The agent ended. Its log: {path}")
+        words = _last_words(path, begin) or f"The agent ended. Its log: {path}"
+        raise LinkProblem(words, code="agent", exit_code=said.exit_code)
+    process.returncode = 0  # it outlives this process on purpose; its destructor would complain
     return said
 
 
@@ -83,11 +87,12 @@ def _wait(reader: int, process: "subprocess.Popen[bytes]", wait_s: float) -> Sta
 
 
 def _last_words(path: Path, begin: int) -> str:
-    """What its log says since it was started: the problem stands at the end."""
+    """Its last error, without the time; else the last lines that it wrote since it was started."""
     with path.open("rb") as log:
         log.seek(begin)
-        lines = log.read().decode(errors="replace").strip().splitlines()
-    return "\n".join(lines[-TAIL_LINES:])
+        text = log.read().decode(errors="replace").strip()
+    _, error, words = text.rpartition(ERROR_MARK)
+    return words if error else "\n".join(text.splitlines()[-TAIL_LINES:])
 
 
 def saying_ready(descriptor: int | None) -> Callable[[str], None]:

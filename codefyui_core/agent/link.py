@@ -8,7 +8,7 @@ from pathlib import Path
 
 import aiohttp
 
-from codefyui_core.clocks import AttentiveClock
+from codefyui_core.clocks import AfterPause, AttentiveClock
 from codefyui_core.errors import LinkProblem
 from codefyui_core.plugin.connector import AgentEventKind, Dial, Purpose, TrustKind
 from codefyui_core.wire.messages import AgentBye, RefusalCode, Refused
@@ -34,6 +34,8 @@ class Ending:
     exit_code: int
     message: str = ""
     revoked: bool = False
+    lost: bool = False
+    """By a connector whose way only the other side can bring back."""
 
 
 class Link:
@@ -69,6 +71,10 @@ class Link:
         self._unknown = unknown
         self._backoff = backoff or Backoff()
         self._warned = False
+        self._soon_until = 0.0
+        self._away = clock.timer(0.0, self._away_too_long, after_pause=AfterPause.RESTART)
+        self._away.cancel()
+        self._lost = False
         self._hurry = asyncio.Event()
         self._dial: Dial | None = None
         self._way: Way | None = None
@@ -110,15 +116,31 @@ class Link:
     async def run(self) -> Ending:
         """Until it is stopped, or refused for good."""
         remove = self._clock.on_pause(self._slept)
+        self._lonely()
         try:
             while not self._stopping.is_set():
                 ending, wait_s = await self._once()
-                if ending is not None:
+                if ending is not None and not self._lost:
                     return ending
                 await self._wait(wait_s)
+            if self._lost:
+                message = "there was no connection to the control plane for the grace; the agent stops"
+                return Ending(exit_code=1, message=message, lost=True)
             return Ending(exit_code=0)
         finally:
             remove()
+            self._away.cancel()
+
+    def _lonely(self) -> None:
+        """There is no connection: nobody may be there to bring the way back."""
+        if self.dialer.half.stops_without_connection:
+            self._away.restart(self._grace_s() + max(0.0, self._soon_until - self._clock.monotonic()))
+
+    def _away_too_long(self) -> None:
+        self._lost = True
+        self._stopping.set()
+        if self.session is not None:
+            self.session.drop("there was no connection for the grace")
 
     def _slept(self) -> None:
         self._backoff.reset()
@@ -170,6 +192,7 @@ class Link:
             self._warn(PLAIN_WARNING)
         await self._keep(self._dial)
         self.connected.set()
+        self._away.cancel()
         await self.dialer.notice(AgentEventKind.ACCEPTED)
 
     @property
@@ -204,10 +227,11 @@ class Link:
         self._problem(problem.message)
         if problem.exit_code is not None:
             return Ending(exit_code=problem.exit_code, message=problem.message), 0.0
-        return None, self._backoff.next_s(self._grace_s())
+        return None, self._pause_s()
 
     async def _closed(self, closed: Closed) -> tuple[Ending | None, float]:
         if closed.welcomed:
+            self._lonely()
             await self.dialer.notice(AgentEventKind.DISCONNECTED, closed.why)
             if closed.online_s >= RESET_AFTER_S:
                 self._backoff.reset()
@@ -223,8 +247,14 @@ class Link:
         if bye is not None and bye.reason == "replaced":
             self._log.warning("a newer connection of this agent took over")
         if bye is not None and bye.reason == "restart":
-            return None, self._backoff.soon_s()
-        return None, self._backoff.next_s(self._grace_s())
+            self._soon_until = self._clock.monotonic() + (bye.back_within_s or 0.0)
+        return None, self._pause_s()
+
+    def _pause_s(self) -> float:
+        """Short while the control plane means to be back from a planned restart."""
+        if self._clock.monotonic() < self._soon_until:
+            return self._backoff.soon_s()
+        return self._backoff.next_s(self._grace_s())
 
     async def _refused(self, refused: Refused) -> tuple[Ending | None, float]:
         self._problem(f"The control plane refused this agent: {refused.reason}")

@@ -108,9 +108,15 @@ async def _serve(agent: Agent, stop: asyncio.Event) -> int:
     stopped.cancel()
     ending: Ending = await running
     if ending.exit_code:
-        await agent.stop_runs(StopReason.REVOKED if ending.revoked else StopReason.AGENT_STOP)
+        await agent.stop_runs(_stop_reason(ending))
         log.error("%s", ending.message)
     return ending.exit_code
+
+
+def _stop_reason(ending: Ending) -> StopReason:
+    if ending.lost:
+        return StopReason.LOST_TUNNEL
+    return StopReason.REVOKED if ending.revoked else StopReason.AGENT_STOP
 
 
 class _Signals:

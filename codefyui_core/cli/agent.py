@@ -73,7 +73,7 @@ def _url(text: str | None) -> str | None:
         return None
     if not text.strip():
         raise UsageProblem("--control needs an address, such as http://192.168.1.5:8000.")
-    return text.strip().rstrip("/")
+    return text.strip()
 
 
 def _of(context: Context, kind: NameKind, given: Mapping[str, Any]) -> dict[str, dict[str, Any]]:

@@ -367,3 +367,23 @@ class TestSameHost:
     async def test_without_a_server_it_says_how_to_start_one(self, line):
         error = await failure(await line.agent(url=None, token=False))
         assert "cdui start" in error.message
+
+
+async def test_an_agent_whose_way_others_bring_back_stops_after_the_grace(line, monkeypatch):
+    monkeypatch.setattr("codefyui_core.builtin.direct.agent.DirectAgent.stops_without_connection", True)
+    manual = ManualClock()
+    agent = await line.agent(clock=AttentiveClock(manual))
+    stored = await line.control.assign()
+    process = await line.starter.process()
+    await process.went
+    await line.control.crash()
+    while not process.stops:
+        await manual.advance(5)
+        await asyncio.sleep(0.002)
+    process.end("stopped")
+    assert await agent.ended() == 1
+    assert manual.monotonic() >= 300
+    await line.control.start()
+    await line.agent()
+    await line.until(lambda: stored.final)
+    assert stored.items[-1].payload["stop_reason"] == "lost_tunnel"
