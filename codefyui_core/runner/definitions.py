@@ -24,12 +24,14 @@ from codefyui_core.plugin.values import JsonObject
 from codefyui_core.wire.messages import DeviceInfo
 
 from .code_state import stamp
-from .log_text import Tail
+from .log_text import Lines, Tail
 
 log = logging.getLogger(__name__)
 
 FORMAT = 1
 CONFLICT = "plugin.conflict"
+CONFLICT_CLASS = "PluginConflict"
+"""How the helper's traceback names it on its last line."""
 
 
 class HelperFailed(CodefyError):
@@ -94,7 +96,7 @@ async def collect(
 
     Raises: CodefyError ``plugin.conflict`` for a type that two distributions claim; HelperFailed.
     """
-    before = stamp(_watched(registry))
+    before = await asyncio.to_thread(stamp, _watched(registry))
     helper = _Helper(python=python, timeout_s=timeout_s, block=block, only=only)
     try:
         document = await helper.run(None)
@@ -243,8 +245,6 @@ async def _followed(process: asyncio.subprocess.Process, tail: Tail) -> int:
 
 
 async def _tailed(process: asyncio.subprocess.Process, tail: Tail) -> None:
-    from .log_text import Lines
-
     lines = Lines()
     if process.stdout is not None:
         while data := await process.stdout.read(1 << 16):
@@ -272,6 +272,3 @@ def _read(out: Path, code: int, tail: Tail) -> JsonObject:
         how = f"was killed by signal {-code}" if code < 0 else f"ended with status {code}"
         raise HelperFailed(f"it {how}: {last}") from None
     return document
-
-
-CONFLICT_CLASS = "PluginConflict"

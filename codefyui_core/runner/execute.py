@@ -24,6 +24,8 @@ from .catalogs import data_types, presets
 from .fingerprint import digest, fingerprint, numerics
 from .requests import KeeperRequest
 
+CORE_DISTRIBUTION = "codefyui-core"
+
 
 def execute(go: Go, request: KeeperRequest, emit: Emit, should_stop: Callable[[], bool]) -> JsonObject:
     """The payload of the outcome line."""
@@ -48,17 +50,20 @@ def execute(go: Go, request: KeeperRequest, emit: Emit, should_stop: Callable[[]
 
 
 def node_set(registry: Registry, document: JsonObject) -> NodeSet:
-    """The node types that ``document`` may need. People's own files, which give way to all others, are imported
-    only for a graph that names a type of theirs: a file that doesn't import costs nobody else's run.
+    """The node types that ``document`` may need: the core's own, which import at once; else those of all packs;
+    else people's own files too, which give way to all others, so that a file that doesn't import costs nobody
+    else's run.
 
     Raises: PluginConflict; GraphInvalid.
     """
     documents = [one.document for one in presets(registry) if isinstance(one, Preset)]
-    types = data_types(registry)
+    types, parsed = data_types(registry), Document.parse(document)
     standing = [catalog.name for catalog in registry.catalogs if not catalog.gives_way]
-    nodes = NodeSet.of(load_nodes(registry, standing), documents, types)
-    if node_types(Document.parse(document), nodes.definitions) <= nodes.definitions.nodes.keys():
-        return nodes
+    own = [name for name in standing if registry.provider_of(name) == CORE_DISTRIBUTION]
+    for catalogs in (own, standing):
+        nodes = NodeSet.of(load_nodes(registry, catalogs), documents, types)
+        if node_types(parsed, nodes.definitions) <= nodes.definitions.nodes.keys():
+            return nodes
     return NodeSet.of(load_nodes(registry), documents, types)
 
 

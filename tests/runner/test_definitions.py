@@ -170,6 +170,22 @@ def test_two_distributions_with_one_type_are_a_conflict_that_names_both():
     assert "b" in caught.value.message
 
 
+async def test_a_conflict_in_the_helper_is_told_as_one_and_not_tried_again(registry, tmp_path):
+    """The helper's own way out, in a process that runs into one as it would."""
+    python = tmp_path / "python"
+    code = (
+        "from codefyui_core.loading import NameKind, PluginConflict; "
+        "raise PluginConflict(NameKind.NODE_TYPE, 'X', 'pack-a', 'pack-b')"
+    )
+    python.write_text(f'#!/bin/sh\nexec {sys.executable} -c "{code}"\n')
+    python.chmod(0o755)
+    with pytest.raises(CodefyError) as caught:
+        await collect(registry, cache=None, python=str(python))
+    assert caught.value.code == "plugin.conflict"
+    assert "pack-a" in caught.value.message
+    assert "pack-b" in caught.value.message
+
+
 async def test_a_file_that_cannot_be_written_is_logged_and_costs_nothing_else(registry, tmp_path, caplog):
     (tmp_path / "file").write_text("")
     with caplog.at_level(logging.WARNING):
