@@ -26,7 +26,7 @@ from .places import SERVER, Places, fell_back
 from .reasons import Reasons
 from .submit import check_types
 from .tasks import Tasks
-from .writer import Writer
+from .writer import NOT_NOW, PASSING, Writer
 
 RETRY_S = 5.0
 """After a storage backend said that it can't prepare a run's files now."""
@@ -139,8 +139,8 @@ class Dispatcher:
         except Busy as error:
             await self._put_off(run_id, error)
         except CodefyError as error:
-            if error.code in {"server.busy", "server.stopping", "server.replaced", _GONE}:
-                await self._clock.delay(1.0 if error.code == "server.busy" else 0.0)
+            if error.code in NOT_NOW or error.code == _GONE:
+                await self._clock.delay(1.0 if error.code in PASSING else 0.0)
             else:
                 await self._fail(run_id, error.message, _cause(error))
         except Exception as error:

@@ -18,11 +18,12 @@ from codefyui_core.runner.api import Ending, FolderSpec, Go, Launch, RunProcess,
 from codefyui_core.runs.events import EventType
 from codefyui_core.runs.queue import kind_of
 from codefyui_core.runs.status import Cause, Outcome, StopReason
-from codefyui_core.settings import ControlSettings, Install
+from codefyui_core.settings import ControlSettings, Install, environment_of_runs
 from codefyui_core.wire.messages import DeviceInfo, Item, ItemKind
 
 from .fold import Batch, Fold
 from .stream import Gap
+from .writer import PASSING
 
 MAX_BUFFER = 4 << 20
 """Bytes of a run's lines that wait for the database; then the run is held at its pipe."""
@@ -256,7 +257,7 @@ class Execution:
             try:
                 answer = await self._around.fold.take_in(batch)
             except CodefyError as error:
-                if error.code != "server.busy":
+                if error.code not in PASSING:
                     raise
                 await self._around.clock.delay(RETRY_S)
                 continue
@@ -311,7 +312,10 @@ class OwnRuns:
             run_id=run.run_id,
             attempt=run.attempt,
             work_dir=self._install.base,
-            env={"CUDA_VISIBLE_DEVICES": visible(run.devices, self._devices())},
+            env={
+                **environment_of_runs(self._settings),
+                "CUDA_VISIBLE_DEVICES": visible(run.devices, self._devices()),
+            },
         )
 
     def go(self, run: OwnRun) -> Go:

@@ -23,6 +23,9 @@ from .grants import assignment
 from .offers import Storages
 from .stream import Beside, number
 
+NOWHERE = "worker"
+"""The ``backend`` of files of a run without one: they are on its worker."""
+
 
 class Receipts:
     """Asks the backends. ``window_s``: how long one may say Busy before a file counts as left on its worker."""
@@ -84,7 +87,7 @@ class Receipts:
         receipt = payload.get("receipt")
         given, store = self._store(record)
         if not isinstance(receipt, dict) or given is None or store is None:
-            return _changed(row, backend=record.now.backend or row.backend, state=ArtifactState.ON_WORKER)
+            return _changed(row, backend=record.now.backend or NOWHERE, state=ArtifactState.ON_WORKER)
         try:
             stored = await self._accept(record, store, given, row, receipt)
         except Busy:

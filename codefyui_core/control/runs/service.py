@@ -5,10 +5,11 @@ Thin: it makes the parts and hands calls on. The parts never import this module.
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from typing import Any, Protocol
 
 from sqlalchemy import select
+from sqlalchemy.exc import DBAPIError
 
 from codefyui_core.clocks import AttentiveClock
 from codefyui_core.control.db.database import Database
@@ -89,6 +90,7 @@ class RunService:
         clock: AttentiveClock,
         log: logging.Logger,
         stores: Mapping[str, StorageControl[Any, Any, Any, Any]],
+        pool_served: bool = False,
     ) -> None:
         self._db = db
         self._catalog = catalog
@@ -181,7 +183,7 @@ class RunService:
             now_ms=lambda: milliseconds(clock.now()),
             pins={info.distribution: info.version for info in registry.plugins},
         )
-        self._judge = Judge(workers, self._storages)
+        self._judge = Judge(workers, self._storages, pool_served=pool_served)
         self._storing = Storing(db=db, board=self.board, writer=self.writer)
         self._waits = Waits(
             board=self.board,
@@ -236,10 +238,15 @@ class RunService:
         if self._stopping:
             return
         self._stopping = True
-        await self._db.mark_shutdown("keep" if keep else "stop")
-        await self._placing.wait()
         try:
+            await self._db.mark_shutdown("keep" if keep else "stop")
+        except DBAPIError as error:
+            self._log.error("that the server stops can't be stored: %s", error)
+        try:
+            await self._within(grace_s, self._placing.wait())
             await self._stop_runs(keep=keep, grace_s=grace_s)
+        except CodefyError as error:
+            self._log.error("not every run could be stopped in order: %s", error.message)
         finally:
             self._desk.graces.stop_all()
             await self._tasks.aclose()
@@ -253,12 +260,27 @@ class RunService:
             if record.state in decisions.EXECUTING and (record.now.worker_id is None or not keep):
                 await self.writer.run(decisions.stop(record.id, StopReason.SERVER_STOP))
         await self._wait_for_ends(grace_s, own_only=keep)
-        for execution in self._own.all():
-            await execution.kill()
-        for execution in self._own.all():
-            await execution.ended.wait()
+        await self._within(grace_s, self._kill_own())
         if not keep:
             await self._end_left(away_only=False)
+
+    async def _kill_own(self) -> None:
+        executions = self._own.all()
+        for execution in executions:
+            await execution.kill()
+        for execution in executions:
+            await execution.ended.wait()
+
+    async def _within(self, seconds: float, work: Coroutine[Any, Any, None]) -> None:
+        """Wait for something, but not for ever; what isn't done by then is cancelled."""
+        doing = asyncio.ensure_future(work)
+        over = asyncio.ensure_future(self._clock.delay(seconds))
+        try:
+            await asyncio.wait((doing, over), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            doing.cancel()
+            over.cancel()
+            await asyncio.wait((doing, over))
 
     async def _wait_for_ends(self, grace_s: float, *, own_only: bool) -> None:
         """Until nothing executes, at most for the grace."""

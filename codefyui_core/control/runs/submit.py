@@ -69,9 +69,10 @@ def read_target(options: RunOptions) -> Target:
 
 
 class Judge:
-    """Knows the workers and the storage backends."""
+    """Knows the workers and the storage backends. ``pool_served``: there can be one-shot agents."""
 
-    def __init__(self, workers: WorkerDirectory, storages: Storages) -> None:
+    def __init__(self, workers: WorkerDirectory, storages: Storages, *, pool_served: bool = False) -> None:
+        self._pool_served = pool_served
         self._workers = workers
         self._storages = storages
 
@@ -105,8 +106,12 @@ class Judge:
         line = found[0] if len(found) == 1 else asked
         return _judged(target, asked, prepared, f"server/{line}")
 
-    @staticmethod
-    def _in_pool(target: PoolTarget, asked: str, prepared: Prepared, options: RunOptions) -> Judged:
+    def _in_pool(self, target: PoolTarget, asked: str, prepared: Prepared, options: RunOptions) -> Judged:
+        if not self._pool_served:
+            raise CodefyError(
+                "The pool of one-shot agents isn't served by this version. Name a worker, or use any.",
+                code="target.not_served",
+            )
         if options.record_outputs:
             raise _not_recorded("the one-shot pool")
         device = target.device or asked

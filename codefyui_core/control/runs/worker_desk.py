@@ -42,10 +42,10 @@ from .offers import Storages
 from .places import Places
 from .reasons import Reasons
 from .receipts import Receipts
-from .stream import Gap
+from .stream import Beside, Gap, artifact_of
 from .tasks import Tasks
 from .unit import Unit
-from .writer import Writer
+from .writer import NOT_NOW, Writer
 
 STOP_GRACE_S = 10.0
 REFUSALS = 3
@@ -55,7 +55,6 @@ HOLD_OFF_S = 10.0
 GHOST_S = 15.0
 """How long a discarded attempt's devices are kept free: its agent stops it within 10 s and says nothing."""
 _ENDS = frozenset({ItemKind.EXITED, ItemKind.END})
-_NOT_NOW = frozenset({"server.busy", "server.stopping", "server.replaced"})
 
 
 class WorkerDesk:
@@ -235,18 +234,16 @@ class WorkerDesk:
             items=batch.items,
             lease=batch.lease,
         )
-        record = self._board.flights.get(batch.run_id)
-        beside = None
-        if record is not None and record.attempt == batch.attempt and record.now.backend is not None:
-            if not lease_fits(record.now.lease_hash, batch.lease):
-                raise AttemptUnknown(f"run {batch.run_id}, attempt {batch.attempt}: another one holds it")
-            beside = await self._receipts.look(record, taken)
-            if beside is None:
+        beside = Beside()
+        if any(item.kind is ItemKind.TOLD or artifact_of(item) for item in batch.items):
+            looked = await self._look(taken)
+            if looked is None:
                 return None
+            beside = looked
         try:
             answer = await self._fold.take_in(taken, beside)
         except CodefyError as error:
-            if error.code in _NOT_NOW:
+            if error.code in NOT_NOW:
                 return None
             raise
         if isinstance(answer, Gap):
@@ -257,6 +254,15 @@ class WorkerDesk:
         if any(item.kind in _ENDS for item in batch.items):
             self._kick()
         return AckEntry(run_id=batch.run_id, attempt=batch.attempt, seq=answer.position, recorded=recorded)
+
+    async def _look(self, batch: Batch) -> Beside | None:
+        """What its storage backend says of a batch; None: it can't now. A late one isn't shown to it."""
+        record = self._board.flights.get(batch.run_id)
+        if record is None or record.attempt != batch.attempt or record.state is State.LATE:
+            return Beside()
+        if not lease_fits(record.now.lease_hash, batch.lease):
+            raise AttemptUnknown(f"run {batch.run_id}, attempt {batch.attempt}: another one holds it")
+        return await self._receipts.look(record, batch)
 
     def _heard_late(self, place: str, batch: Items) -> None:
         """Of a run that was ended alone: free its devices when its process is gone, stop it once otherwise."""
@@ -343,7 +349,7 @@ class WorkerDesk:
         try:
             await self._writer.run(decide)
         except CodefyError as error:
-            if error.code not in _NOT_NOW:
+            if error.code not in NOT_NOW:
                 raise
             self._log.error("worker %s went away, and that can't be stored: %s", worker_id, error.message)
         self._kick()

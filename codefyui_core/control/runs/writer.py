@@ -26,6 +26,10 @@ from codefyui_core.runs.steps import Change
 from .unit import Stale, Unit
 
 T = TypeVar("T")
+NOT_NOW = frozenset({"server.busy", "storage.full", "server.stopping", "server.replaced"})
+"""Codes of a decision that wasn't committed, through no fault of its own."""
+PASSING = frozenset({"server.busy", "storage.full"})
+"""Those that may be over in a while."""
 MAX_EVENTS = 2_000
 MAX_BYTES = 1 << 20
 TRIES = 10
@@ -186,10 +190,12 @@ class Writer:
     async def _failed(self, batch: Sequence[_Job[Any]], error: Exception, failures: int) -> None:
         """Nothing of the batch counts as done: put it back in front, or give up on what waited for long."""
         if isinstance(error, Replaced) or not _transient(error):
-            self._give_up([*batch, *self._jobs] if isinstance(error, Replaced) else batch, error)
+            # With nothing taken from the queue the fault is in the transaction itself, and so everybody's.
+            alone = bool(batch) and not isinstance(error, Replaced)
+            self._give_up(batch if alone else [*batch, *self._jobs], error)
             return
         self.healthy = False
-        self._log.warning("the database can't be written now (%s); trying again", error)
+        self._log.warning("the database can't be written now (%s); trying again", _text(error))
         self._jobs.extendleft(reversed(batch))
         for job in self._jobs:
             job.tries += 1
@@ -219,7 +225,16 @@ def _transient(error: BaseException) -> bool:
 
 
 def _busy(error: Exception) -> CodefyError:
-    return CodefyError(f"The database can't be written: {error}. Try again later.", code="server.busy")
+    text = _text(error)
+    full = "disk is full" in text.lower() or "no space left" in text.lower()
+    advice = "Make room on its disk, then try again." if full else "Try again later."
+    code = "storage.full" if full else "server.busy"
+    return CodefyError(f"The database can't be written: {text}. {advice}", code=code)
+
+
+def _text(error: Exception) -> str:
+    """The driver's own words, without the statement."""
+    return str(error.orig if isinstance(error, DBAPIError) and error.orig is not None else error)
 
 
 def _stopped() -> CodefyError:

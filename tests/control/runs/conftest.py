@@ -407,6 +407,7 @@ class Room:
             clock=self.clock,
             log=logging.getLogger("runs"),
             stores=self.stores,
+            pool_served=True,
         )
         await self.service.start()
         return self
@@ -445,13 +446,17 @@ class Room:
 
     async def stop(self, *, keep=False, grace_s=5.0):
         """A graceful stop, with time passing as it wants to."""
-        stopping = asyncio.create_task(self.service.stop(keep=keep, grace_s=grace_s))
-        async with asyncio.timeout(DEADLINE_S):
-            while not stopping.done():
-                await asyncio.sleep(0.005)
-                await self.time.advance(0.1)
-        await stopping
+        await self.in_time(self.service.stop(keep=keep, grace_s=grace_s))
         await self.database.mark_shutdown("keep" if keep else "clean")
+
+    async def in_time(self, work):
+        """What comes of something, with time passing as it wants to."""
+        doing = asyncio.ensure_future(work)
+        async with asyncio.timeout(DEADLINE_S):
+            while not doing.done():
+                await asyncio.sleep(0.003)
+                await self.time.advance(0.3)
+        return await doing
 
     def agent(self, name="box", **more):
         agent = Agent(self, name, **more)

@@ -461,3 +461,27 @@ async def test_files_that_cannot_be_removed_are_a_warning_and_the_run_goes(close
     answer = await room.service.delete(run_id)
     assert answer["deleted"] is True
     assert "away" in answer["warning"]
+
+
+async def test_what_a_run_without_a_backend_records_stays_on_its_worker(room, kit):
+    agent = await room.worker()
+    run_id = await room.submit(target="box")
+    key = await agent.accept(run_id)
+    await agent.report(key, artifact(kit, "k1"))
+    (row,) = await room.service.artifacts(run_id)
+    assert (row["state"], row["backend"], row["path"]) == ("on_worker", "worker", "/far/k1.pt")
+    assert room.service.lease_fits(run_id, agent.spool[key].lease)
+    assert not room.service.lease_fits(run_id, "0" * 32)
+
+
+async def test_what_a_late_run_wrote_is_not_shown_to_its_backend(stored, table, kit):
+    agent = await stored.worker()
+    run_id = await stored.submit(table, target="box")
+    key = await agent.accept(run_id)
+    await agent.drop()
+    await stored.pass_time(301)
+    await stored.becomes(run_id, "interrupted")
+    await agent.connect()
+    await agent.report(key, artifact(kit, "k1", receipt={"size_bytes": 1}))
+    assert stored.store.accepted == []
+    assert await stored.service.artifacts(run_id) == []

@@ -139,13 +139,9 @@ async def test_a_database_that_stays_away_is_told_to_the_line_as_not_now(room, k
         yield
 
     monkeypatch.setattr(room.database, "begin", away)
-    delivering = asyncio.create_task(agent.report(key, kit.event(n=1)))
-    while not delivering.done():
-        await asyncio.sleep(0.002)
-        await room.time.advance(3)
-    assert await delivering is None
+    assert await room.in_time(agent.report(key, kit.event(n=1))) is None
     monkeypatch.setattr(room.database, "begin", begin)
-    await agent.deliver(key, 2)
+    await room.in_time(agent.deliver(key, 2))
     assert await room.types(run_id) == ["log"]
 
 
@@ -166,17 +162,10 @@ async def test_a_commit_whose_outcome_is_unknown_is_read_again(room, kit, monkey
             raise OperationalError("COMMIT", {}, Exception("server closed the connection"))
 
     monkeypatch.setattr(room.database, "begin", losing)
-    delivering = asyncio.create_task(agent.report(key, kit.event(n=1), kit.event(n=2)))
-    while not delivering.done():
-        await asyncio.sleep(0.002)
-        await room.time.advance(0.5)
-    assert (await delivering).seq == 3
+    assert (await room.in_time(agent.report(key, kit.event(n=1), kit.event(n=2)))).seq == 3
     assert await room.types(run_id) == ["log", "log"]
     lose = True
-    second = asyncio.create_task(room.submit(target="any", device="cuda"))
-    while not second.done():
-        await asyncio.sleep(0.002)
-        await room.time.advance(0.5)
+    await room.in_time(room.submit(target="any", device="cuda"))
     assert (await room.service.list(("queued",)))["total"] == 1
 
 
@@ -250,3 +239,34 @@ async def test_secrets_are_nowhere_in_the_database(room, kit, column, tmp_path):
     assert room.service.board.secrets == {}
     for path in tmp_path.rglob("*"):
         assert not path.is_file() or b"hush-4711" not in path.read_bytes()
+
+
+async def test_a_full_disk_is_told_as_such_and_nothing_waits_for_ever(room, monkeypatch, kit):
+    begin = room.database.begin
+
+    @asynccontextmanager
+    async def full():
+        raise OperationalError("INSERT", {}, Exception("database or disk is full"))
+        yield
+
+    monkeypatch.setattr(room.database, "begin", full)
+    with pytest.raises(kit.error) as refused:
+        await room.in_time(room.submit(target="any"))
+    assert refused.value.code == "storage.full"
+    await room.in_time(room.service.stop(keep=False, grace_s=5))
+    monkeypatch.setattr(room.database, "begin", begin)
+
+
+async def test_a_fault_of_every_transaction_reaches_everybody_who_asked(room, monkeypatch):
+    begin = room.database.begin
+
+    @asynccontextmanager
+    async def broken():
+        raise RuntimeError("no such table")
+        yield
+
+    monkeypatch.setattr(room.database, "begin", broken)
+    with pytest.raises(RuntimeError):
+        await room.submit(target="any")
+    monkeypatch.setattr(room.database, "begin", begin)
+    await room.submit(target="any")
