@@ -5,12 +5,11 @@ import json
 import logging
 import os
 import shutil
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import aiohttp
 import pytest
 from aiohttp.test_utils import TestClient, TestServer
 
@@ -163,7 +162,7 @@ class App:
     client: TestClient[Any, Any]
     starter: Starter
     clock: ManualClock
-    answers: list[aiohttp.ClientResponse] = field(default_factory=list)
+    starting: "asyncio.Task[None] | None" = None
 
     @property
     def url(self) -> str:
@@ -242,7 +241,10 @@ class AppMaker:
     """A database file that has its tables."""
     made: list[App] = field(default_factory=list)
 
-    async def __call__(self, *, registry: Registry | None = None, ready: bool = True, **settings: str) -> App:
+    async def __call__(
+        self, *, registry: Registry | None = None, ready: bool = True, wait: bool = True, **settings: str
+    ) -> App:
+        """``wait``: until the halves of plugins have started."""
         flags = {f"CODEFYUI_{name.upper()}": value for name, value in settings.items()}
         install = Install.find(flags=flags)
         install.prepare()
@@ -262,17 +264,25 @@ class AppMaker:
             starter=starter,
         )
         plane.catalog.current = CATALOG if ready else None
-        plane.halves.make()
-        await plane.start()
-        client = TestClient(TestServer(make_app(plane), access_log=None))
-        await client.start_server()
+        try:
+            plane.halves.make()
+            await plane.start()
+            client = TestClient(TestServer(make_app(plane), access_log=None))
+            await client.start_server()
+        except BaseException:
+            await plane.stop()
+            raise
         app = App(plane, client, starter, clock)
         self.made.append(app)
-        await plane.halves.start()
+        app.starting = asyncio.create_task(plane.halves.start())
+        if wait:
+            await app.starting
         return app
 
     async def aclose(self) -> None:
         for app in self.made:
+            if app.starting is not None:
+                app.starting.cancel()
             await app.plane.stop_work()
             await app.client.close()
             await app.plane.close()
@@ -286,6 +296,20 @@ def _graph():  # type: ignore[no-untyped-def]
 @pytest.fixture(name="node")
 def _node():  # type: ignore[no-untyped-def]
     return node
+
+
+async def until(met: Callable[[], Any]) -> None:
+    """Wait for something to become true."""
+    async with asyncio.timeout(DEADLINE_S):
+        while True:
+            if met():
+                return
+            await asyncio.sleep(0.003)
+
+
+@pytest.fixture(name="until")
+def _until():  # type: ignore[no-untyped-def]
+    return until
 
 
 def url_of(file: Path) -> str:

@@ -70,12 +70,6 @@ def tasks_of_streams():
     return [task for task in asyncio.all_tasks() if "_fill" in repr(task.get_coro())]
 
 
-async def gone(condition):
-    async with asyncio.timeout(DEADLINE_S):
-        while condition():
-            await asyncio.sleep(0.01)
-
-
 # ---------------------------------------------------------------- pages
 
 
@@ -174,13 +168,13 @@ async def test_a_stream_of_no_run_is_an_ordinary_error(app):
     answer.refused(404, "run.not_found")
 
 
-async def test_silence_is_filled_with_beats(app, follow, monkeypatch):
+async def test_silence_is_filled_with_beats(app, follow, until, monkeypatch):
     monkeypatch.setattr(sse, "BEAT_S", 0.02)
     run_id, process = await app.running()
     feed = await follow(f"/api/runs/{run_id}/events")
     await feed.until(lambda event: event[1] == "execution_start")
     reading = asyncio.create_task(feed.until(lambda event: event[1] == "log"))
-    await gone(lambda: feed.beats < 3)
+    await until(lambda: feed.beats >= 3)
     process.log("there")
     assert (await reading)[2]["payload"]["lines"] == ["there"]
 
@@ -232,7 +226,7 @@ def test_a_topic_that_is_named_twice_is_followed_once():
 # ---------------------------------------------------------------- ends
 
 
-async def test_readers_that_leave_cost_nothing_afterwards(app, follow, monkeypatch, caplog):
+async def test_readers_that_leave_cost_nothing_afterwards(app, follow, until, monkeypatch, caplog):
     monkeypatch.setattr(sse, "BEAT_S", 0.02)
     run_id, process = await app.running()
     feeds = [await follow(f"/api/runs/{run_id}/events") for _ in range(3)] + [await follow("/api/stream")]
@@ -241,14 +235,14 @@ async def test_readers_that_leave_cost_nothing_afterwards(app, follow, monkeypat
     assert len(tasks_of_streams()) == 5
     for feed in feeds:
         feed.response.close()
-    await gone(tasks_of_streams)
+    await until(lambda: not tasks_of_streams())
     process.log("to nobody")
     process.finish()
     await app.row_when(run_id, active=False)
     assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []
 
 
-async def test_streams_end_when_the_server_does(app, follow):
+async def test_streams_end_when_the_server_does(app, follow, until):
     run_id, _ = await app.running()
     feeds = [await follow(f"/api/runs/{run_id}/events"), await follow("/api/stream")]
     for feed in feeds:
@@ -256,7 +250,7 @@ async def test_streams_end_when_the_server_does(app, follow):
     app.plane.over.set()
     for feed in feeds:
         await feed.rest()
-    await gone(tasks_of_streams)
+    await until(lambda: not tasks_of_streams())
 
 
 async def test_a_feed_that_fails_ends_its_streams_so_that_browsers_come_back(
@@ -270,7 +264,7 @@ async def test_a_feed_that_fails_ends_its_streams_so_that_browsers_come_back(
     feed = await follow("/api/stream")
     assert [event[2]["id"] for event in await feed.rest()] == ["1"]
     assert "lost the database" in caplog.text
-    await gone(tasks_of_streams)
+    await until(lambda: not tasks_of_streams())
 
 
 async def test_a_slow_reader_holds_up_its_own_feed_alone(app, follow):

@@ -145,7 +145,7 @@ async def test_files_and_forms_are_counted_as_they_arrive(make_app_of):
     announced.refused(413, "request.too_large")
 
 
-async def test_a_line_that_breaks_leaves_nothing_behind(app):
+async def test_a_line_that_breaks_leaves_nothing_behind(app, until):
     head = (
         f"POST /api/files/upload HTTP/1.1\r\nHost: localhost\r\nX-CodefyUI-Token: {app.plane.token}\r\n"
         f"Content-Type: {FORM['Content-Type']}\r\nContent-Length: 100000\r\n\r\n"
@@ -155,12 +155,10 @@ async def test_a_line_that_breaks_leaves_nothing_behind(app):
     writer.write(head.encode() + multipart((FILE, b"x" * 50_000), end=False))
     await writer.drain()
     async with asyncio.timeout(10):
-        while not list(folder.iterdir()):
-            await asyncio.sleep(0.01)
+        await until(lambda: list(folder.iterdir()))
         writer.close()
         await writer.wait_closed()
-        while list(folder.iterdir()):
-            await asyncio.sleep(0.01)
+        await until(lambda: not list(folder.iterdir()))
 
 
 @pytest.mark.parametrize(
