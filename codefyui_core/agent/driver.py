@@ -5,7 +5,7 @@ import logging
 import os
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -44,6 +44,8 @@ class Equipment:
     fingerprint: str | None
     plugins_block: tuple[str, ...] = ()
     plugins_only: tuple[str, ...] = ()
+    environ: Mapping[str, str] = field(default_factory=dict)
+    """Settings that runs obey."""
     room: Callable[[], Awaitable[None]]
     """Returns once the disk has room for more events; until then the run is held at its pipe."""
 
@@ -150,7 +152,7 @@ class Driver:
     async def _workspace(self, stack: AsyncExitStack) -> Workspace:
         assign = self._assign
         if assign.backend is None or assign.ticket is None:
-            return await asyncio.to_thread(self._with.folders.private, assign.run_id)
+            return self._with.folders.own()
         backend, half = self._with.halves[assign.backend]
         ticket = backend.ticket.model_validate(assign.ticket)
         grant = None if assign.grant is None else backend.grant.model_validate(assign.grant)
@@ -189,7 +191,7 @@ class Driver:
             run_id=self._assign.run_id,
             attempt=self._assign.attempt,
             work_dir=self._with.folders.base,
-            env=narrowed_environ(devices, self._with.devices, os.environ),
+            env={**self._with.environ, **narrowed_environ(devices, self._with.devices, os.environ)},
         )
 
     def _message(self, workspace: Workspace) -> Go:

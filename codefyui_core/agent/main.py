@@ -32,7 +32,7 @@ from codefyui_core.runner.definitions import Catalog, collect, read_cached
 from codefyui_core.runner.memory import free_memory
 from codefyui_core.runner.supervisor import Supervisor
 from codefyui_core.runs.status import StopReason
-from codefyui_core.settings import AgentSettings, Install, read_settings
+from codefyui_core.settings import AgentSettings, Install, environment_of_runs, read_settings
 from codefyui_core.wire.messages import DeviceInfo, Refuse
 
 from .agent import Agent, Self
@@ -388,6 +388,7 @@ class _Assembly:
             fingerprint=None if catalog is None else catalog.digest,
             plugins_block=tuple(self.settings.plugins_block),
             plugins_only=tuple(self.settings.plugins_only),
+            environ=environment_of_runs(self.settings, self.registry.settings),
             room=budget.room,
         )
         return Agent(
@@ -438,6 +439,7 @@ class _Assembly:
             samples=self.install.samples,
             runs=self.places.runs,
             cache=self.places.cache,
+            folders=self.install.folders(),
             readable=self.install.readable,
         )
 

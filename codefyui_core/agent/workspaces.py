@@ -18,7 +18,13 @@ class AgentFolders:
     runs: Path
     """Private folders of runs are below it."""
     cache: Path
+    folders: Folders
+    """This installation's own, as its settings place them."""
     readable: Sequence[Path] = ()
+
+    def own(self) -> Workspace:
+        """For a run that declares no files: what it reads and writes all the same is this installation's."""
+        return Workspace(folders=self.folders, private=False)
 
     def private(self, run_id: str) -> Workspace:
         """A data folder for this run alone; made here. Blocking."""

@@ -5,6 +5,7 @@ Imports nothing of the planes, so that a command may ask for a folder without lo
 
 from .core import AgentSettings, ControlSettings, FolderSettings, PlaneSettings
 from .describe import SettingRow, describe
+from .handing import environment_of_runs
 from .install import Install
 from .layers import Layers, Source, read_env_file
 from .read import read_settings
@@ -19,6 +20,7 @@ __all__ = [
     "SettingRow",
     "Source",
     "describe",
+    "environment_of_runs",
     "read_env_file",
     "read_settings",
 ]

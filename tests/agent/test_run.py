@@ -1,3 +1,5 @@
+from pathlib import Path
+
 import pytest
 
 from codefyui_core.errors import CodefyError
@@ -140,15 +142,18 @@ async def test_a_run_sees_its_own_card_alone(line):
     await line.agent()
     await line.control.assign(devices=("cuda:0",))
     process = await line.starter.process()
-    assert process.launch.env == {"CUDA_VISIBLE_DEVICES": "GPU-0"}
+    assert process.launch.env["CUDA_VISIBLE_DEVICES"] == "GPU-0"
+    assert process.launch.env["CODEFYUI_AGENT_TOKEN"] == ""
     assert (await process.went).device == "cuda:0"
 
 
-async def test_a_run_without_files_works_in_a_folder_of_its_own(line):
+async def test_a_run_that_declares_no_files_works_in_the_folders_of_this_installation(line):
     await line.agent()
     await line.control.assign()
     go = await (await line.starter.process()).went
-    assert go.folders.data == str(line.user_data / "agent-runs" / "r1" / "data")
+    assert go.folders.base.endswith("backend")
+    assert go.folders.data == str(Path(go.folders.base) / "data")
+    assert not (line.user_data / "agent-runs" / "r1").exists()
 
 
 async def test_files_in_the_shared_folder_are_told_of_once_they_are_whole(line, tmp_path):

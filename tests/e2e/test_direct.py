@@ -8,7 +8,7 @@ from contextlib import closing
 import pytest
 from e2e_site import Site, graph, wait_for
 
-from codefyui_core.cli.client import HttpApi, Running, Server
+from codefyui_core.cli.client import ApiProblem, HttpApi, Running, Server
 from codefyui_core.control.api.guard import own_addresses
 
 pytestmark = pytest.mark.service
@@ -127,6 +127,6 @@ def test_changing_something_needs_the_session_token(site: Site) -> None:
     site.start_server(ready=False)
     stranger = HttpApi(Server(url=site.url, token="wrong"))
     for method, path in (("POST", "/api/runs"), ("POST", "/api/server/stop"), ("DELETE", "/api/workers/x")):
-        with pytest.raises(Exception, match="token") as refused:
+        with pytest.raises(ApiProblem) as refused:
             stranger.call(method, path, {})
-        assert refused.value.code == "auth.token"  # type: ignore[attr-defined]
+        assert refused.value.code == "auth.token"

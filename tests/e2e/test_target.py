@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 from e2e_site import Site, graph
 
+from codefyui_core.cli.client import ApiProblem
+
 pytestmark = pytest.mark.service
 
 
@@ -74,18 +76,18 @@ def test_a_detached_run_prints_its_id(shared_site: Site, file: Path) -> None:
 def test_options_that_make_no_sense_are_refused_at_submit(
     shared_site: Site, options: dict[str, object], code: str
 ) -> None:
-    with pytest.raises(Exception) as refused:  # noqa: PT011  the code is what is asked
+    with pytest.raises(ApiProblem) as refused:
         shared_site.submit(graph("TrialCount"), **options)
-    assert refused.value.code == code, refused.value  # type: ignore[attr-defined]
-    assert refused.value.status == 400  # type: ignore[attr-defined]
+    assert refused.value.code == code, refused.value
+    assert refused.value.status == 400
 
 
 def test_a_graph_with_issues_is_refused_with_all_of_them(shared_site: Site) -> None:
     document = graph("NoSuchNode")
-    with pytest.raises(Exception) as refused:  # noqa: PT011  the code is what is asked
+    with pytest.raises(ApiProblem) as refused:
         shared_site.submit(document)
-    assert refused.value.code == "graph.invalid"  # type: ignore[attr-defined]
-    issues = refused.value.body["issues"]  # type: ignore[attr-defined]
+    assert refused.value.code == "graph.invalid"
+    issues = refused.value.body["issues"]
     assert [(issue["code"], issue["node_id"]) for issue in issues] == [("unknown_node_type", "node")]
 
 
