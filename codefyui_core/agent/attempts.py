@@ -197,6 +197,9 @@ class Attempt:
             payload = item(ItemKind.SKIP, skip.model_dump(mode="json", by_alias=True))
             return self._batch([payload], first, skip.to)
         payloads = await stream.read(first, limit_bytes=BATCH_BYTES)
+        if not payloads and self._next == first and first <= stream.spool.sendable:
+            await stream.look_again(first)
+            return await self.batch() if stream.gap(first) is not None else None
         if not payloads or self._next != first or not self._welcomed:
             return None
         return self._batch(payloads, first, first + len(payloads) - 1)

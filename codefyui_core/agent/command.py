@@ -88,9 +88,9 @@ def start_background(plan: AgentPlan, install: Install, *, wait_s: float = backg
     return started.name
 
 
-def start_same_host(install: Install) -> str:
-    """The background agent of the server of the same user data; one that runs already is fine. Answers its
-    worker's name.
+def start_same_host(install: Install, name: str | None = None) -> str:
+    """The background agent of the server of the same user data; one that runs already is fine, and an
+    enrolled one keeps its name. Answers the worker's name.
 
     Raises: CodefyError.
     """
@@ -98,7 +98,9 @@ def start_same_host(install: Install) -> str:
     status = _status(places)
     if status.running:
         return status.name or default_name()
-    return start_background(AgentPlan(), install) or default_name()
+    enrolled = status.name if status.enrolled else ""
+    plan = AgentPlan(name=None if enrolled else name)
+    return start_background(plan, install) or enrolled or name or default_name()
 
 
 def stop_background(user_data: Path, key: str) -> bool:

@@ -153,12 +153,21 @@ class AgentSession:
                     continue
             await self._wake.wait()
 
+    def _written(self, writing: "asyncio.Task[None]") -> None:
+        """A line that can't be written is no line, even if it can still be read."""
+        error = None if writing.cancelled() else writing.exception()
+        if error is not None and not isinstance(error, ConnectionError):
+            self._log.error("writing to the control plane failed", exc_info=error)
+        if not writing.cancelled():
+            self.drop("the line can't be written to")
+
     # ------------------------------------------------------------ in
 
     async def run(self) -> Closed:
         """Until the socket is closed."""
         self.send(self._duty.hello())
         writing = asyncio.create_task(self._write(), name="agent line")
+        writing.add_done_callback(self._written)
         try:
             await self._read()
         finally:

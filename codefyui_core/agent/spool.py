@@ -239,6 +239,21 @@ class Spool:
 
         return read
 
+    def look_again(self, seq: int) -> None:
+        """Nothing could be read at ``seq`` though it was written: the disk changed under us. What can't be
+        read up to the next good record becomes a gap. Blocking.
+        """
+        segment = next((one for one in self._segments if one.first <= seq <= one.last), None)
+        if segment is None or self.gap(seq) is not None:
+            return
+        try:
+            data = segment.path.read_bytes()
+        except OSError:
+            data = b""
+        following = next(scan(data, seq - 1), None)
+        if following is None or following.seq > seq:
+            self.gaps.append(Gap(seq, segment.last if following is None else following.seq - 1))
+
     def gap(self, seq: int) -> Gap | None:
         """The unreadable range that ``seq`` is in, from ``seq`` on. Also what was trimmed or never kept."""
         if seq < self.first_kept:

@@ -186,6 +186,10 @@ class Stream:
             self.spool.disk_read(first, limit_bytes=limit_bytes, limit_items=BATCH_ITEMS)
         )
 
+    async def look_again(self, seq: int) -> None:
+        """What should be there can't be read."""
+        await asyncio.to_thread(self.spool.look_again, seq)
+
     def _read_held(self, first: int, limit_bytes: int) -> Sequence[bytes]:
         found: list[bytes] = []
         total = 0

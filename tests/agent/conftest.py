@@ -31,7 +31,7 @@ async def until(condition, what="the condition"):
     """Waits for a condition, with a deadline."""
     try:
         async with asyncio.timeout(DEADLINE_S):
-            while not (found := condition()):  # noqa: ASYNC110  conditions are of many kinds
+            while not (found := condition()):
                 await asyncio.sleep(0.005)
             return found
     except TimeoutError:
@@ -444,6 +444,13 @@ class Line:
 
     def spools(self):
         return sorted(path.name for path in self.user_data.glob("agent-spool/*/*") if path.is_dir())
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch):
+    """Reconnects within a blink; how long is asked elsewhere."""
+    monkeypatch.setattr("codefyui_core.agent.backoff.FIRST_S", 0.05)
+    monkeypatch.setattr("codefyui_core.agent.backoff.MOST_S", 0.2)
 
 
 @pytest.fixture

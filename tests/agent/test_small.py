@@ -3,7 +3,7 @@ import subprocess
 import sys
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from codefyui_core.agent.backoff import Backoff
@@ -61,13 +61,20 @@ def test_the_folder_keeps_its_id_and_each_process_has_its_own(tmp_path):
     assert len(one.machine_id) == 32
 
 
-@given(st.integers(0, 40), st.floats(0, 1000))
-def test_backoff_stays_below_thirty_seconds_and_a_quarter_of_the_grace(failures, grace):
+@pytest.fixture
+def real_times(monkeypatch):
+    monkeypatch.setattr("codefyui_core.agent.backoff.FIRST_S", 1.0)
+    monkeypatch.setattr("codefyui_core.agent.backoff.MOST_S", 30.0)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(failures=st.integers(0, 40), grace=st.floats(0, 1000))
+def test_backoff_stays_below_thirty_seconds_and_a_quarter_of_the_grace(real_times, failures, grace):
     backoff = Backoff(random.Random(1), failures)
     assert 0 <= backoff.next_s(grace) <= max(1.0, min(30.0, grace / 4))
 
 
-def test_backoff_doubles_until_it_is_reset():
+def test_backoff_doubles_until_it_is_reset(real_times):
     class Most(random.Random):
         def uniform(self, a, b):
             return b

@@ -252,3 +252,16 @@ def test_a_batch_stays_within_its_bytes_but_has_one_item(fresh):
     assert len(spool.read(1, limit_bytes=110, limit_items=9)) == 2
     assert len(spool.read(1, limit_bytes=10, limit_items=9)) == 1
     assert len(spool.read(1, limit_bytes=1000, limit_items=2)) == 2
+
+
+def test_damage_while_the_agent_runs_becomes_a_gap(fresh, monkeypatch):
+    monkeypatch.setattr("codefyui_core.agent.spool.TAIL_BYTES", 1)
+    spool = Spool(fresh())
+    for number in range(1, 6):
+        spool.append(ItemKind.EVENT, b"%d" % number * 5)
+    (path,) = spool.folder.glob("*.log")
+    path.write_bytes(path.read_bytes().replace(b"22222", b"2x222"))
+    assert spool.read(2, limit_bytes=99, limit_items=9) == []
+    spool.look_again(2)
+    assert spool.gap(2) == Gap(2, 2)
+    assert all_of(spool) == {1: b"11111", 3: b"33333", 4: b"44444", 5: b"55555"}

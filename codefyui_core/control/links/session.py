@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from codefyui_core.clocks import AfterPause, AttentiveClock
+from codefyui_core.clocks import AfterPause, AttentiveClock, Timer
 from codefyui_core.control.runs.desk import RunDesk
 from codefyui_core.errors import CodefyError
 from codefyui_core.plugin.values import JsonObject
@@ -45,6 +45,8 @@ from .line import Line
 MAX_WAITING_BYTES = 8 * WINDOW_BYTES
 """Of frames that wait for the database. The window keeps honest agents far below it."""
 RETRY_S = 1.0
+ANSWER_S = 30.0
+"""For ``accepted`` or ``refuse`` after an assignment, on a live line."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,6 +111,7 @@ class Session:
         self._work = asyncio.Event()
         self._ended = asyncio.Event()
         self._odd_beat: tuple[object, object] | None = None
+        self._expected: dict[tuple[str, int], Timer] = {}
         self._probes: list[asyncio.Future[bool]] = []
         self._silence = around.clock.timer(SILENCE_S, self._silent, after_pause=AfterPause.RESTART)
 
@@ -162,6 +165,23 @@ class Session:
             self.line.send(message)
         except BadFrame as error:
             self._around.log.error("a message for worker %s can't be sent: %s", self.view.name, error)
+        if isinstance(message, Assign):
+            self._expect_answer((message.run_id, message.attempt))
+
+    def _expect_answer(self, key: tuple[str, int]) -> None:
+        """An assignment is accepted or refused within 30 s, or a fresh hello has to tell."""
+
+        def missing() -> None:
+            self._around.log.warning("worker %s didn't answer the assignment of %s", self.view.name, key[0])
+            self.finish(ControlBye(reason="resync"))
+
+        self._answered(key)
+        self._expected[key] = self._around.clock.timer(ANSWER_S, missing, after_pause=AfterPause.RESTART)
+
+    def _answered(self, key: tuple[str, int]) -> None:
+        timer = self._expected.pop(key, None)
+        if timer is not None:
+            timer.cancel()
 
     # ------------------------------------------------------------ reading
 
@@ -202,6 +222,8 @@ class Session:
         return self._waiting_bytes
 
     def _queue(self, message: FromAgent, size: int) -> None:
+        if isinstance(message, Items | Refuse):
+            self._answered((message.run_id, message.attempt))
         self._waiting.append((size, message))
         self._waiting_bytes += size
         self._work.set()
@@ -364,6 +386,8 @@ class Session:
         self._ended.set()
         self._work.set()
         self._silence.cancel()
+        for key in list(self._expected):
+            self._answered(key)
         for probe in self._probes:
             _settle(probe, alive=False)
 

@@ -4,7 +4,7 @@ import json
 import pytest
 
 from codefyui_core.wire import codec
-from codefyui_core.wire.messages import CatalogMessage, Rewind, Stop, StopReason
+from codefyui_core.wire.messages import Assign, CatalogMessage, Rewind, Stop, StopReason
 
 ATTEMPT = {"run_id": "r1", "attempt": 1, "lease": "l", "db_id": "d", "phase": "running", "last": 9}
 ITEM = {"kind": "event", "type": "log", "payload": {}, "ts": 1}
@@ -273,3 +273,36 @@ async def test_a_client_that_is_no_websocket_is_refused(room, credential):
     headers = {"Authorization": f"Bearer {credential}"}
     async with room.http.get(f"{room.url}/ws/worker", headers=headers) as response:
         assert response.status == 400
+
+
+def assignment(run_id):
+    known = {"attempt": 1, "lease": "l", "db_id": "d", "graph": {}, "options": {}, "devices": ("cpu",)}
+    return Assign(run_id=run_id, **known)
+
+
+async def beats(room, agent, seconds):
+    """Time passes while the agent beats."""
+    session = room.service.live()[0]
+    for number in range(seconds // 5):
+        await agent.send(t="beat", spool_bytes=number + 1)
+        await room.until(lambda number=number: session.spool_bytes == number + 1)
+        await room.manual.advance(5)
+
+
+async def test_an_assignment_that_is_not_answered_asks_for_a_new_hello(room, agent):
+    room.service.live()[0].send(assignment("r1"))
+    await agent.receive("assign")
+    await beats(room, agent, 25)
+    await room.manual.advance(8)
+    assert (await agent.closed())["reason"] == "resync"
+
+
+async def test_an_answered_assignment_asks_for_nothing(room, agent):
+    session = room.service.live()[0]
+    session.send(assignment("r1"))
+    session.send(assignment("r2"))
+    await agent.send(t="items", run_id="r1", attempt=1, lease="l", first=1, items=[ITEM])
+    await agent.send(t="refuse", run_id="r2", attempt=1, code="busy", retry=True)
+    await room.until(lambda: room.desk.named("refused"))
+    await beats(room, agent, 60)
+    assert room.service.live() == (session,)
