@@ -99,6 +99,15 @@ class Reception:
         self._room = room
         self._numbers = count(1)
         self._at_once = asyncio.Semaphore(AT_ONCE)
+        self._serving: dict[asyncio.Task[None], Arrival] = {}
+
+    async def close(self, within_s: float) -> None:
+        """Wait until every connection is done with the database; who hasn't been admitted is let go."""
+        for arrival in self._serving.values():
+            if arrival.session is None:
+                arrival.line.abort()
+        if self._serving:
+            await asyncio.wait(self._serving, timeout=within_s)
 
     # ------------------------------------------------------------ the HTTP step
 
@@ -115,9 +124,14 @@ class Reception:
         await socket.prepare(request)
         line = Line(socket, request, self._room.clock)
         arrival = Arrival(worker=worker, peer=peer, line=line)
+        serving = asyncio.create_task(self._serve(arrival), name=f"connection of {worker.name}")
+        self._serving[serving] = arrival
+        serving.add_done_callback(self._serving.pop)
         try:
-            await self._serve(arrival)
+            # Shielded: being cancelled in a transaction would leave its connection behind.
+            await asyncio.shield(serving)
         finally:
+            line.closing = True
             await close_socket(socket)
         return socket
 
@@ -164,14 +178,13 @@ class Reception:
         try:
             why = await session.read()
         finally:
-            await asyncio.shield(self._end(session, working, why))
+            await self._end(session, working, why)
             self._room.log.info("worker %s is disconnected: %s", session.view.name, why)
 
     async def _end(self, session: Session, working: asyncio.Task[None], why: str) -> None:
         session.dispose()
         await asyncio.gather(working, return_exceptions=True)
         await self._room.actors.down(session, why)
-        session.closed.set()
 
     def _refuse(self, arrival: Arrival, no: NotAdmitted) -> None:
         refused, name = no.refused, arrival.worker.name

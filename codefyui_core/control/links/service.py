@@ -1,6 +1,5 @@
 """Workers, as the rest of the control plane knows them: one object over the files beside it."""
 
-import asyncio
 import logging
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
@@ -264,12 +263,9 @@ class WorkerService:
     ) -> None:
         """Say bye to everybody and wait until their lines are closed, 3 s at most."""
         self.refuse_newcomers()
-        sessions = list(self._actors.sessions())
-        for session in sessions:
+        for session in self._actors.sessions():
             session.finish(ControlBye(reason=reason, back_within_s=back_within_s))
-        with suppress(TimeoutError):
-            async with asyncio.timeout(CLOSE_WITHIN_S):
-                await asyncio.gather(*(session.closed.wait() for session in sessions))
+        await self._reception.close(CLOSE_WITHIN_S)
 
     # ------------------------------------------------------------ as runs see it
 

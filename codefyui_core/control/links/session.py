@@ -97,8 +97,6 @@ class Session:
         self.free_memory: Mapping[str, int] = {}
         self.spool_bytes = 0
         self.down_why = ""
-        self.closed = asyncio.Event()
-        """Its socket is closed and the runs were told."""
         self.told_down = False
         """The runs know that the line is down."""
         self._types = types
