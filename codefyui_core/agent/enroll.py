@@ -11,8 +11,8 @@ from pathlib import Path
 import aiohttp
 
 from codefyui_core.errors import CodefyError, LinkProblem
-from codefyui_core.machine import machine_id
 from codefyui_core.plugin.connector import Purpose
+from codefyui_core.this_machine import machine_id
 
 from .credentials import CredentialFile, load, new_nonce, save
 from .dialer import Dialer

@@ -12,8 +12,8 @@ from typing import TypeVar
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from codefyui_core.files import write_private
-from codefyui_core.machine import boot_id, is_process, started_at
 from codefyui_core.plugin.values import Model
+from codefyui_core.this_machine import boot_id, is_process, started_at
 from codefyui_core.wire.messages import AttemptKey, EndItem
 
 M = TypeVar("M", bound=BaseModel)

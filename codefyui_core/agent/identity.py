@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from codefyui_core.files import write_private
-from codefyui_core.machine import boot_id, machine_id
+from codefyui_core.this_machine import boot_id, machine_id
 
 _BAD = re.compile(r"[^A-Za-z0-9_-]")
 

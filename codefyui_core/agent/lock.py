@@ -10,7 +10,7 @@ from typing import Self
 
 from codefyui_core.errors import StartProblem
 from codefyui_core.files import write_private
-from codefyui_core.machine import boot_id, is_process, started_at
+from codefyui_core.this_machine import boot_id, is_process, started_at
 
 
 class AlreadyRunning(StartProblem):

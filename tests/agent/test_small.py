@@ -116,7 +116,7 @@ def test_a_pid_file_names_a_process_not_a_number(tmp_path):
 
 def test_a_spool_is_free_when_its_owner_is_certainly_gone():
     child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
-    from codefyui_core.machine import started_at
+    from codefyui_core.this_machine import started_at
 
     this = Owner.this_process("i")
     owner = this.model_copy(update={"pid": child.pid, "started": started_at(child.pid)})

@@ -14,12 +14,12 @@ from codefyui_core.control.db.database import Database
 from codefyui_core.control.runs.desk import KnownWorker, RunDesk, WorkerLink
 from codefyui_core.errors import CodefyError
 from codefyui_core.loading import Registry
-from codefyui_core.machine import machine_id as this_machine
 from codefyui_core.plugin.connector import Invitation
 from codefyui_core.plugin.storage import StorageControl
 from codefyui_core.plugin.values import JsonObject
 from codefyui_core.plugin.views import WorkerChanged, WorkerEvent, WorkerEventKind, WorkerView
 from codefyui_core.settings import ControlSettings, Install
+from codefyui_core.this_machine import machine_id as this_machine
 from codefyui_core.wire.messages import CatalogMessage, ControlBye, LineSettings, Report
 
 from .actors import Actors
