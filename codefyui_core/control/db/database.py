@@ -3,7 +3,7 @@
 import asyncio
 import secrets
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Self
 
@@ -17,6 +17,8 @@ from .engines import Engines, make_engines
 from .locks import Release, hold_advisory, hold_file
 from .migrate import migrate
 from .tables import control
+
+CLOSE_S = 10.0
 
 
 class Database:
@@ -85,7 +87,9 @@ class Database:
         except (DBAPIError, OSError):
             pass  # the lock went with its connection
         finally:
-            await self._engines.dispose()
+            with suppress(TimeoutError):  # a connection whose statement was cancelled may never answer
+                async with asyncio.timeout(CLOSE_S):
+                    await self._engines.dispose()
 
     async def _count_start(self) -> None:
         async with self.begin() as connection:

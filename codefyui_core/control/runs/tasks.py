@@ -5,6 +5,9 @@ import logging
 from collections.abc import Coroutine
 from typing import Any
 
+CANCEL_S = 5.0
+"""For a cancelled task to let go of what it holds."""
+
 
 class Tasks:
     """Starts tasks, logs what they raise, ends them all at once."""
@@ -35,4 +38,6 @@ class Tasks:
         for task in tasks:
             task.cancel()
         if tasks:
-            await asyncio.wait(tasks)
+            _, left = await asyncio.wait(tasks, timeout=CANCEL_S)
+            for task in left:
+                self._log.error("task %s doesn't end; it is left behind", task.get_name())

@@ -30,6 +30,7 @@ NOT_NOW = frozenset({"server.busy", "storage.full", "server.stopping", "server.r
 """Codes of a decision that wasn't committed, through no fault of its own."""
 PASSING = frozenset({"server.busy", "storage.full"})
 """Those that may be over in a while."""
+CLOSE_S = 30.0
 MAX_EVENTS = 2_000
 MAX_BYTES = 1 << 20
 TRIES = 10
@@ -91,7 +92,10 @@ class Writer:
         self._closing = True
         self._wake.set()
         if self._task is not None:
-            await self._task
+            _, left = await asyncio.wait({self._task}, timeout=CLOSE_S)
+            for task in left:
+                self._log.error("the database doesn't answer; what wasn't committed is lost")
+                task.cancel()
 
     async def run(self, work: Callable[[Unit], Awaitable[T]], *, size: int = 0) -> T:
         """Commit one decision. ``size``: about how many bytes it writes.

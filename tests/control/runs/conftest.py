@@ -3,7 +3,6 @@
 import asyncio
 import json
 import logging
-from contextlib import suppress
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 
@@ -419,8 +418,7 @@ class Room:
         await service._tasks.aclose()
         await service._placing.aclose()
         service.writer._task.cancel()
-        with suppress(asyncio.CancelledError):
-            await service.writer._task
+        await asyncio.wait({service.writer._task}, timeout=5)
         await self.database.aclose()
         self.service = self.database = None
 
