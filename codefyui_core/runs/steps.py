@@ -102,8 +102,9 @@ class Draft:
         if derived is NOTHING:
             return
         self.derived.append((event.cursor, derived))
-        self.artifact_ids.update(row.artifact_id for row in derived.artifacts)
         self.metrics += derived.metrics
+        if derived.artifacts:
+            self.artifact_ids.update(row.artifact_id for row in derived.artifacts)
 
     def warn(self, kind: str, detail: str, count: int = 1, **more: Any) -> None:
         self.append(EventType.WARNING, warning_payload(kind, detail, count) | more)
