@@ -66,7 +66,7 @@ class Bench:
 
     async def until(self, condition):
         async with asyncio.timeout(DEADLINE_S):
-            while not condition():  # noqa: ASYNC110  conditions of the operating system have no event
+            while not condition():
                 await asyncio.sleep(0.01)
 
     async def warm(self, starter):

@@ -128,7 +128,7 @@ async def test_a_helper_that_hangs_is_ended_with_what_it_started(gather, own, tm
     with pytest.raises(HelperFailed, match="longer than 3 s"):
         await gather(timeout_s=3)
     async with asyncio.timeout(10):
-        while alive(int(pid_file.read_text())):  # noqa: ASYNC110  the end of a stranger's child has no event
+        while alive(int(pid_file.read_text())):
             await asyncio.sleep(0.01)
 
 

@@ -112,7 +112,7 @@ async def runs(tmp_path_factory):
         preload = [module for catalog in load(plane=None).catalogs for module in catalog.preload]
         async with Supervisor(preload=preload, zygote=True, log=logging.getLogger("tests")) as starter:
             async with asyncio.timeout(90):
-                while not starter.is_warm:  # noqa: ASYNC110  the zygote's readiness has no event here
+                while not starter.is_warm:
                     await asyncio.sleep(0.05)
             assert starter.left_out == {}
             yield Runs(folder, starter)

@@ -1,4 +1,3 @@
-# ruff: noqa: ASYNC110  it speaks over standard output, and ends by being killed
 """A process that owns a supervisor with one run, says what there is, and waits to be killed."""
 
 import asyncio

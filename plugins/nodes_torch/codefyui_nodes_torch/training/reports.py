@@ -140,4 +140,3 @@ def _metrics(report: EpochReport) -> dict[str, float]:
     if report.val_accuracy is not None:
         values["val_accuracy"] = report.val_accuracy
     return values
-
