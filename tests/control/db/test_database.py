@@ -6,22 +6,61 @@ from contextlib import suppress
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
+from alembic.script import ScriptDirectory
 from sqlalchemy import insert, select, text
 from sqlalchemy.exc import DBAPIError, IntegrityError
 
 from codefyui_core.control.db.database import Database
+from codefyui_core.control.db.engines import make_engines
+from codefyui_core.control.db.migrate import migrate, newest
 from codefyui_core.control.db.tables import metadata, plugin_state, run_events, runs
+from codefyui_core.control.db.upgrade import configuration, upgrade
 from codefyui_core.errors import CodefyError, StartProblem
 from codefyui_core.testing.clock import ManualClock
 
 
-async def test_migrations_make_what_the_tables_say(database):
-    def compare(connection):
-        context = MigrationContext.configure(connection, opts={"compare_type": False})
-        return compare_metadata(context, metadata)
+def differences(connection):
+    context = MigrationContext.configure(connection, opts={"compare_type": False})
+    return compare_metadata(context, metadata)
 
+
+async def test_an_empty_database_gets_what_the_tables_say(database):
     async with database.begin() as connection:
-        assert await connection.run_sync(compare) == []
+        assert await connection.run_sync(differences) == []
+        version = text("SELECT version_num FROM alembic_version")
+        assert list(await connection.scalars(version)) == [newest()]
+
+
+async def test_migrations_make_what_the_tables_say(database_url):
+    engines = make_engines(database_url)
+    if engines.file is not None:
+        engines.file.parent.mkdir(parents=True)
+    try:
+        async with engines.writing.begin() as connection:
+            await connection.run_sync(upgrade)
+            assert await connection.run_sync(differences) == []
+        await migrate(engines.writing)
+    finally:
+        await engines.dispose()
+
+
+def test_the_newest_revision_is_the_head_of_the_migrations():
+    assert ScriptDirectory.from_config(configuration()).get_heads() == [newest()]
+
+
+async def test_a_database_without_a_version_is_migrated_from_the_start(database_url, tmp_path):
+    """Others may have tables in a PostgreSQL database."""
+    engines = make_engines(database_url)
+    if engines.file is not None:
+        engines.file.parent.mkdir(parents=True)
+    async with engines.writing.begin() as connection:
+        await connection.execute(text("CREATE TABLE somebody_elses (id INTEGER)"))
+    await engines.dispose()
+    database = await Database.open(database_url, user_data=tmp_path, clock=ManualClock())
+    async with database.begin() as connection:
+        found = await connection.run_sync(differences)
+    await database.aclose()
+    assert [(what, table.name) for what, table in found] == [("remove_table", "somebody_elses")]
 
 
 async def test_each_start_is_counted_before_anything_else(database_url, tmp_path):
