@@ -14,6 +14,7 @@ from pathlib import Path
 
 import psutil
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
 
 from codefyui_core.clocks import AttentiveClock
 from codefyui_core.control.app import make_app
@@ -37,7 +38,7 @@ async def open_plane(install: Install, log: logging.Logger) -> ControlPlane:
         install.custom_nodes
     )  # for the catalog, here and in children
     registry = load(plane=Plane.CONTROL, block=settings.plugins_block, only=settings.plugins_only)
-    clock = AttentiveClock()
+    clock = AttentiveClock(able=lambda: plane.runs.writable)  # a grace waits while nothing can be recorded
     db = await Database.open(settings.database(install.user_data), user_data=install.user_data, clock=clock)
     plane = ControlPlane(install=install, settings=settings, registry=registry, db=db, clock=clock, log=log)
     plane.keep_runs = True  # until it serves, nobody has asked to end what runs
@@ -58,7 +59,13 @@ async def serve(install: Install, log: logging.Logger) -> int:
     plane = await open_plane(install, log)
     runner: web.AppRunner | None = None
     try:
-        runner = web.AppRunner(make_app(plane), access_log=None, shutdown_timeout=2, handle_signals=False)
+        runner = web.AppRunner(
+            make_app(plane),
+            access_log=None,
+            logger=_connection_log(log),
+            shutdown_timeout=2,
+            handle_signals=False,
+        )
         await runner.setup()
         url = await _listen(runner, plane)
         _stop_on_signals(plane)
@@ -75,7 +82,20 @@ async def serve(install: Install, log: logging.Logger) -> int:
         await plane.close()
         with suppress(OSError):
             (install.user_data / "server.json").unlink()
+    if plane.conflict is not None:
+        raise plane.conflict
     return 0
+
+
+def _connection_log(log: logging.Logger) -> logging.Logger:
+    """What isn't HTTP at all is the sender's mistake, and no traceback in our log."""
+
+    def is_ours(record: logging.LogRecord) -> bool:
+        return not (record.exc_info and isinstance(record.exc_info[1], HttpProcessingError))
+
+    connections = log.getChild("connections")
+    connections.addFilter(is_ours)
+    return connections
 
 
 def _stop_on_signals(plane: ControlPlane) -> None:

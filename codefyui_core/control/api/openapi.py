@@ -47,9 +47,10 @@ def describe(routes: Sequence[OwnedRoute], *, version: str) -> dict[str, Any]:
     inputs = [(model, "validation") for model in sorted(models, key=lambda model: model.__name__)]
     found, definitions = models_json_schema(inputs, ref_template=REF)  # type: ignore[arg-type]
     refs: Refs = {model: schema for (model, _), schema in found.items()}
+    schemas: dict[str, Any] = {**definitions.get("$defs", {}), "Error": ERROR_SCHEMA}
     paths: dict[str, dict[str, Any]] = defaultdict(dict)
     for owned in routes:
-        paths[_path(owned.route.path)][owned.route.method.lower()] = _operation(owned, refs)
+        paths[_path(owned.route.path)][owned.route.method.lower()] = _operation(owned, refs, schemas)
     return {
         "openapi": "3.1.0",
         "info": {
@@ -60,7 +61,7 @@ def describe(routes: Sequence[OwnedRoute], *, version: str) -> dict[str, Any]:
         },
         "paths": dict(paths),
         "components": {
-            "schemas": {**definitions.get("$defs", {}), "Error": ERROR_SCHEMA},
+            "schemas": schemas,
             "securitySchemes": {
                 "session": {"type": "apiKey", "in": "header", "name": TOKEN_HEADER},
                 "worker": {"type": "http", "scheme": "bearer"},
@@ -71,20 +72,20 @@ def describe(routes: Sequence[OwnedRoute], *, version: str) -> dict[str, Any]:
 
 
 def _models(route: Route) -> Iterable[type[BaseModel]]:
-    return (model for model in (route.request, route.response) if model is not None)
+    return (model for model in (route.request, route.response, route.query) if model is not None)
 
 
 def _path(path: str) -> str:
     return _PARAMETER.sub(lambda match: "{" + match[1] + "}", path)
 
 
-def _operation(owned: OwnedRoute, refs: Refs) -> dict[str, Any]:
+def _operation(owned: OwnedRoute, refs: Refs, schemas: Mapping[str, Any]) -> dict[str, Any]:
     route = owned.route
     operation: dict[str, Any] = {
         "summary": route.summary,
         "operationId": f"{route.method.lower()}{re.sub(r'[^a-z0-9]+', '_', _path(route.path).lower())}",
         "tags": [route.path.split("/")[2] if route.path.startswith("/api/") else "page"],
-        "parameters": [*_path_parameters(route), *_query_parameters(route)],
+        "parameters": [*_path_parameters(route), *_query_parameters(route, refs, schemas)],
         "responses": {**_failures(route), **_successes(route, refs)},
         "x-owner": owned.owner,
     }
@@ -105,10 +106,10 @@ def _path_parameters(route: Route) -> list[dict[str, Any]]:
     ]
 
 
-def _query_parameters(route: Route) -> list[dict[str, Any]]:
+def _query_parameters(route: Route, refs: Refs, schemas: Mapping[str, Any]) -> list[dict[str, Any]]:
     if route.query is None:
         return []
-    schema = route.query.model_json_schema()
+    schema = schemas[refs[route.query]["$ref"].rpartition("/")[2]]
     return [
         {"name": name, "in": "query", "required": name in schema.get("required", ()), "schema": field}
         for name, field in schema.get("properties", {}).items()

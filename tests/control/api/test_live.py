@@ -254,7 +254,7 @@ async def test_streams_end_when_the_server_does(app, follow, until):
 
 
 async def test_a_feed_that_fails_ends_its_streams_so_that_browsers_come_back(
-    app, follow, monkeypatch, caplog
+    app, follow, until, monkeypatch, caplog
 ):
     async def broken():
         yield {"id": "1"}
