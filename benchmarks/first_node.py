@@ -1,0 +1,74 @@
+"""From the submit to the first node on an idle place, with the warm zygote, beside a fresh interpreter a run."""
+
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import Any
+
+from .measure import Aim, Row, in_turns
+from .plan import Effort
+from .processes import Site, site
+
+LIMIT_S = 0.4
+TIMES_FASTER = 20
+TARGETS: dict[str, Any] = {"a worker here": {"worker": "bench"}, "the server": "server"}
+GRAPH = {
+    "name": "first-node",
+    "nodes": [
+        {"id": "start", "type": "Start", "data": {"params": {}}},
+        {"id": "node", "type": "TensorCreate", "data": {"params": {"shape": "2,2"}}},
+    ],
+    "edges": [{"source": "start", "target": "node", "sourceHandle": "trigger", "type": "trigger"}],
+}
+
+
+def rows(effort: Effort) -> list[Row]:
+    """Two sites, each idle but for the run that is measured on it."""
+    with ExitStack() as stack:
+        warm = stack.enter_context(site(effort.folder / "warm", CODEFYUI_RUN_ZYGOTE="1"))
+        fresh = stack.enter_context(site(effort.folder / "fresh", CODEFYUI_RUN_ZYGOTE="0"))
+        for one in (warm, fresh):
+            one.start_server()
+            one.start_agent()
+        return [_row(effort, warm, fresh, name, target) for name, target in TARGETS.items()]
+
+
+def _row(effort: Effort, warm: Site, fresh: Site, name: str, target: Any) -> Row:
+    for one in (warm, fresh):
+        first_node(one, target)  # the zygote is ready once a run came from it, and files are in memory
+    samples, baseline = in_turns(
+        effort.choose(7, 1), lambda: first_node(warm, target), lambda: first_node(fresh, target)
+    )
+    row = Row(
+        benchmark="first-node",
+        figure=f"submit to first node on {name}",
+        unit="s",
+        samples=samples,
+        baseline="the same with a fresh interpreter",
+        baseline_samples=baseline,
+    )
+    return row.aiming(*_aims(row, name))
+
+
+def _aims(row: Row, name: str) -> Iterator[Aim]:
+    yield Aim(text=f"under {LIMIT_S} s on {name}", reached=f"{row.median:.3f} s", met=row.median < LIMIT_S)
+    times = 1 / row.ratio
+    yield Aim(
+        text=f"{TIMES_FASTER} times faster on {name}", reached=f"{times:.1f} times", met=times >= TIMES_FASTER
+    )
+
+
+def first_node(place: Site, target: Any) -> float:
+    """Seconds until whoever submitted can see that a node of the run is running. Returns when the run is over."""
+    began = time.perf_counter()
+    run_id = str(place.post("/api/runs", {"graph": GRAPH, "options": {"target": target}})["run_id"])
+    cursor = 0
+    while True:
+        page = place.get(f"/api/runs/{run_id}/events?cursor={cursor}&limit=500&wait=30")
+        if any(event["type"] == "node_status" for event in page["events"]):
+            break
+        if page["events"]:
+            cursor = page["events"][-1]["cursor"]
+    seconds = time.perf_counter() - began
+    place.wait_end(run_id)
+    return seconds
