@@ -65,6 +65,8 @@ class CatalogKeeper:
             try:
                 catalog = await collect(self._registry, cache=self._cache, block=self._block, only=self._only)
             except CodefyError as error:
+                if error.code == "plugin.conflict":
+                    raise
                 self.problem = error.message
                 self._log.error("node definitions: %s", error.message)
                 raise

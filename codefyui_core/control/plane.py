@@ -106,6 +106,9 @@ class ControlPlane:
         self.workers.desk = self.runs
         self.workers.stores = self.halves.stores
         self._tasks: set[asyncio.Task[None]] = set()
+        self._ticking: asyncio.Task[None] | None = None
+        self.conflict: CodefyError | None = None
+        """Two distributions claim one node type: the server ends with this message."""
 
     # ------------------------------------------------------------ start
 
@@ -113,6 +116,7 @@ class ControlPlane:
         """All that must be true before a socket is opened: take-over of what was running, the token file."""
         if isinstance(self.supervisor, Supervisor):
             await self.supervisor.start()
+        self._ticking = asyncio.create_task(self.clock.run(), name="clock")
         self.catalog.on_change(self._catalog_changed)
         await asyncio.to_thread(self.catalog.read_cache)
         await self.runs.start()
@@ -126,8 +130,12 @@ class ControlPlane:
 
     async def _read_nodes(self) -> None:
         """Also when the last ones still fit: the devices of the machine may be others."""
-        with suppress(CodefyError):  # said in the log and by /api/nodes
+        try:
             await self.catalog.reload()
+        except CodefyError as error:  # said in the log and by /api/nodes
+            if error.code == "plugin.conflict":
+                self.conflict = error
+                self.ask_to_stop(keep=True)
 
     @property
     def status(self) -> str:
@@ -155,6 +163,7 @@ class ControlPlane:
     async def stop_work(self) -> None:
         """What is told to workers and runs while the pages still answer: the intent, runs, lines."""
         self.stop_asked.set()
+        self.workers.refuse_newcomers()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -168,6 +177,8 @@ class ControlPlane:
         await self._in_any_case("processes of runs", self.supervisor.aclose())
         await self._in_any_case("database", self.db.mark_shutdown("keep" if self.keep_runs else "clean"))
         await self._in_any_case("database", self.db.aclose())
+        if self._ticking is not None:
+            self._ticking.cancel()
         with suppress(OSError):
             (self.install.user_data / "session.token").unlink()
 
