@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import sqlite3
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from . import raw_inserts
 from .fold_room import WORKER, FoldRoom
 from .measure import Aim, Row, in_turns
 from .plan import Effort
+from .whole_way import whole_way
 
 AIM = 25_000
 """Events a second."""
@@ -22,7 +22,7 @@ AIM_OF_BASELINE = 0.5
 
 
 def rows(effort: Effort) -> list[Row]:
-    return [_row(effort, size) for size in (BATCH_ITEMS, 100)]
+    return [*(_row(effort, size) for size in (BATCH_ITEMS, 100)), whole_way(effort)]
 
 
 def _row(effort: Effort, size: int) -> Row:
@@ -34,8 +34,8 @@ def _row(effort: Effort, size: int) -> Row:
         stream.accept()
         stream.send(count, size)
         database = raw_inserts.empty_copy(stream.room.file, folder / "raw.db")
-        batches = raw_inserts.batches(stream.room.file, 1, count, size)
-        raw = Raw(database, batches, count)
+        batches = raw_inserts.batches(stream.room.file, stream.room.assign.run_id, 1, count, size)
+        raw = raw_inserts.Rounds(database, batches, count)
         fold, bare = in_turns(effort.choose(9, 2), lambda: stream.send(count, size), raw.insert)
         database.close()
         runner.run(stream.room.close())
@@ -99,24 +99,6 @@ class Stream:
         answer = await self.room.service.items(WORKER, message)
         assert isinstance(answer, AckEntry)
         assert answer.seq == message.first + len(message.items) - 1
-
-
-@dataclass(slots=True)
-class Raw:
-    """The rows of the first round, inserted again at later cursors each time."""
-
-    database: sqlite3.Connection
-    batches: Sequence[raw_inserts.Batch]
-    count: int
-    turn: int = -1
-
-    def insert(self) -> float:
-        self.turn += 1
-        moved = [batch.moved(self.turn * self.count) for batch in self.batches]
-        began = time.perf_counter()
-        for batch in moved:
-            raw_inserts.insert(self.database, batch)
-        return time.perf_counter() - began
 
 
 def event(seq: int) -> bytes:
