@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 
-import { bytes, number, percent, polyline, reason, sortedRuns, took, where } from "../codefyui_web/static/assets/format.js";
+import { bytes, number, percent, polyline, range, reason, shortName, sortedRuns, took, where } from "../codefyui_web/static/assets/format.js";
 
 describe("rows for people", () => {
   it("shows the newest run first and leaves the list alone", () => {
@@ -38,5 +38,22 @@ describe("rows for people", () => {
   it("gives the reason of a wait and of a bad end", () => {
     expect(reason({ status: "queued", queue_reason: "2nd in line" })).toBe("2nd in line");
     expect(reason({ status: "failed", error: "boom", cause: "user_code" })).toBe("boom (user_code)");
+  });
+
+  it("draws a metric that never changes in the middle, and one point not at all", () => {
+    expect(polyline([{ value: 3 }, { value: 3 }])).toBe("0.00,20.00 100.00,20.00");
+    expect(range([{ value: 3 }, { value: null }, { value: -1 }])).toEqual([-1, 3]);
+    expect(range([{ value: null }])).toEqual([undefined, undefined]);
+  });
+
+  it("finds the range of more points than a call takes arguments", () => {
+    const points = Array.from({ length: 300_000 }, (_, step) => ({ value: step }));
+    expect(range(points)).toEqual([0, 299_999]);
+  });
+
+  it("leaves the run's id out of the names of its files", () => {
+    expect(shortName("0a1b-net-e5.pt", "0a1b")).toBe("net-e5.pt");
+    expect(shortName("0a1b-", "0a1b")).toBe("0a1b-");
+    expect(shortName("net.pt", "0a1b")).toBe("net.pt");
   });
 });

@@ -26,6 +26,9 @@ def server(tmp_path_factory):
     try:
         site.start_server()
         graph = json.loads((CHECKOUT / "examples" / "digits-cnn.graph.json").read_text())
+        for node in graph["nodes"]:
+            params = node["data"].get("params", {})
+            params.update({"epochs": 1} if "epochs" in params else {})
         site.run_id = site.post("/api/runs", {"graph": graph})["run_id"]
         module.wait_for(lambda: not site.get(f"/api/runs/{site.run_id}")["active"], 90, "the run to end")
         site.artifact_id = site.get(f"/api/runs/{site.run_id}/artifacts")[0]["id"]

@@ -53,16 +53,32 @@ export function bytes(size) {
   return `${unit ? value.toFixed(1) : value} ${units[unit]}`;
 }
 
+const finiteOf = (points) => points.filter((p) => typeof p.value === "number" && Number.isFinite(p.value));
+
+/** The lowest and the highest value; both undefined without a finite one. */
+export function range(points) {
+  let low;
+  let high;
+  for (const { value } of finiteOf(points)) {
+    if (low === undefined || value < low) low = value;
+    if (high === undefined || value > high) high = value;
+  }
+  return [low, high];
+}
+
 /** Points of one metric as an SVG polyline in a 100 x 40 box; non-finite values leave a gap out. */
 export function polyline(points) {
-  const finite = points.filter((p) => typeof p.value === "number" && Number.isFinite(p.value));
+  const finite = finiteOf(points);
   if (finite.length < 2) return "";
-  const values = finite.map((p) => p.value);
-  const low = Math.min(...values);
-  const high = Math.max(...values);
-  const range = high - low || 1;
+  const [low, high] = range(finite);
   const last = finite.length - 1;
-  return finite.map((p, i) => `${((i / last) * 100).toFixed(2)},${(38 - ((p.value - low) / range) * 36).toFixed(2)}`).join(" ");
+  const height = (value) => (high === low ? 20 : 38 - ((value - low) / (high - low)) * 36);
+  return finite.map((p, i) => `${((i / last) * 100).toFixed(2)},${height(p.value).toFixed(2)}`).join(" ");
+}
+
+/** A file's name without the id of its run in front, which the page shows anyway. */
+export function shortName(name, runId) {
+  return name.startsWith(`${runId}-`) && name.length > runId.length + 1 ? name.slice(runId.length + 1) : name;
 }
 
 /** What became of a run, in one sentence; empty when there is nothing to add. */
