@@ -1,6 +1,7 @@
 """The part of a control plane that takes events in, with one connected worker and one run that executes on it."""
 
 import asyncio
+import gc
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -113,6 +114,7 @@ class FoldRoom:
         await service.submit(DOCUMENT, {"target": {"worker": "bench"}})
         async with asyncio.timeout(20):
             assign = await worker.assigned
+        gc.freeze()  # as a server does once it listens
         return cls(file=file, database=database, service=service, assign=assign)
 
     async def close(self) -> None:
