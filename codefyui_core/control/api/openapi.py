@@ -21,8 +21,10 @@ _PARAMETER = re.compile(r"\{(\w+)(?::[^{}]*(?:\{[^{}]*\}[^{}]*)*)?\}")
 Refs = Mapping[Any, dict[str, Any]]
 """Where each model's schema is; two of one name keep apart."""
 
-ALWAYS = ("host.not_allowed", "internal", "not_found", "server.busy")
+ALWAYS = ("request.invalid", "host.not_allowed", "internal", "not_found", "server.busy")
 """What any route may answer."""
+UNREADABLE = 400
+"""Also the status, in plain text, of what isn't HTTP or has a line over 8 KiB: no route gets to see that."""
 BY_AUTH = {
     Auth.SESSION: ("auth.token",),
     Auth.KEY: ("auth.token",),
@@ -160,12 +162,14 @@ def _failures(route: Route) -> dict[str, Any]:
     for code in dict.fromkeys(codes):
         by_status[status_of(code)].append(code)
     return {
-        str(status): {
-            "description": ", ".join(found),
-            "content": {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}},
-        }
+        str(status): {"description": ", ".join(found), "content": _error_contents(status)}
         for status, found in sorted(by_status.items())
     }
+
+
+def _error_contents(status: int) -> dict[str, Any]:
+    content: dict[str, Any] = {"application/json": {"schema": {"$ref": REF.format(model="Error")}}}
+    return {**content, "text/plain": {"schema": {"type": "string"}}} if status == UNREADABLE else content
 
 
 ERROR_SCHEMA: dict[str, Any] = {
