@@ -80,7 +80,7 @@ class ControlHalves:
                 own = list(half.routes())
                 for route in own:
                     check_routes([(owner, route)])
-                    web.UrlDispatcher().add_route(route.method, route.path, route.handler)
+                    web.UrlDispatcher().add_resource(route.path)  # raises for a pattern that is none
             except Exception as error:
                 self._failed(what, error)
                 continue
