@@ -101,6 +101,7 @@ class Attempt:
             devices=self.head.devices,
             grant_version=self.grant_version,
             bytes=self.size,
+            stopping=self.machine.stopping,
         )
 
     # ------------------------------------------------------------ what the control plane says

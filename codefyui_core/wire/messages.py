@@ -61,6 +61,8 @@ class HelloAttempt(AttemptKey):
     devices: tuple[str, ...] = ()
     grant_version: int = 0
     bytes: int = 0
+    stopping: bool = False
+    """It was asked to stop; ``phase`` is the one that this interrupted."""
 
 
 class ItemKind(StrEnum):
