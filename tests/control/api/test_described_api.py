@@ -68,7 +68,7 @@ def token(server):
 
 @pytest.mark.service
 def test_any_request_is_answered_as_it_is_described(server):
-    said = fuzz(server, *token(server), examples=20, within_s=45)
+    said = fuzz(server, *token(server), examples=20, within_s=35)
     assert "Tested: 4" in said
 
 
@@ -76,11 +76,11 @@ def test_any_request_is_answered_as_it_is_described(server):
 def test_answers_about_things_that_are_there_have_the_described_shapes(server):
     parameters = {"run_id": server.run_id, "artifact_id": server.artifact_id}
     chosen = ("--include-path-regex", "^/api/runs/", "--exclude-method", "DELETE")
-    fuzz(server, *token(server), *chosen, examples=5, within_s=20, parameters=parameters)
+    fuzz(server, *token(server), *chosen, examples=5, within_s=12, parameters=parameters)
 
 
 @pytest.mark.service
 def test_without_the_session_token_nothing_is_changed_and_everything_is_described(server):
-    said = fuzz(server, "--exclude-method", "GET", examples=5, within_s=20, checks=f"{CHECKS},ignored_auth")
+    said = fuzz(server, "--exclude-method", "GET", examples=5, within_s=12, checks=f"{CHECKS},ignored_auth")
     assert "Tested: " in said
     assert server.get(f"/api/runs/{server.run_id}")["status"] == "succeeded"

@@ -92,10 +92,10 @@ function runRow(run) {
     element("td", "", pill(run.status)),
     element("td", "name", run.name || run.id.slice(0, 12)),
     element("td", "wide", where(run)),
-    element("td", "num", number(metrics.train_loss)),
+    element("td", "num wide", number(metrics.train_loss)),
     element("td", "num", percent(metrics.val_accuracy)),
     element("td", "wide", clock(run.started_at)),
-    element("td", "num took", took(run)),
+    element("td", "num took wide", took(run)),
     element("td", "", isFinal(run.status) ? "" : stopButton(run)),
   );
   row.dataset.run = run.id;
