@@ -3,7 +3,9 @@
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Any, Self, TypeVar
+
+Sample = TypeVar("Sample")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,10 +78,10 @@ def spread(samples: Sequence[float]) -> float:
 
 
 def in_turns(
-    turns: int, measure: Callable[[], float], baseline: Callable[[], float]
-) -> tuple[list[float], list[float]]:
+    turns: int, measure: Callable[[], Sample], baseline: Callable[[], Sample]
+) -> tuple[list[Sample], list[Sample]]:
     """Samples of both, each turn in the other order than the one before."""
-    both: tuple[list[float], list[float]] = ([], [])
+    both: tuple[list[Sample], list[Sample]] = ([], [])
     for turn in range(turns):
         for which in (0, 1) if turn % 2 == 0 else (1, 0):
             both[which].append((measure, baseline)[which]())
