@@ -89,7 +89,7 @@ def _free(port: int) -> bool:
 
 
 def start_worker(context: Context, api: HttpApi) -> str:
-    """This machine's own worker, as ``cdui agent start`` without an address starts it.
+    """Start this machine's own worker, as ``cdui agent start`` without an address starts it.
 
     Returns: its name, once it is online and its nodes are known.
     """

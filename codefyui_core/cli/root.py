@@ -1,6 +1,7 @@
 """The root of the command tree: built-in commands by name, those of plugins when they are needed."""
 
 from collections.abc import Iterator, Mapping
+from copy import copy
 from importlib import import_module
 
 import click
@@ -25,7 +26,16 @@ class LazyCommand(click.Command):
         command = getattr(module, f"{(self.name or '').replace('-', '_')}_command")
         if not isinstance(command, click.Command):
             raise TypeError(f"{module.__name__} has no command {self.name}")
+        return _fresh(command)
+
+
+def _fresh(command: click.Command) -> click.Command:
+    """A tree of its own for each root: what plugins add to one stays out of the modules' groups."""
+    if not isinstance(command, click.Group):
         return command
+    group = copy(command)
+    group.commands = {name: _fresh(one) for name, one in command.commands.items()}
+    return group
 
 
 class Root(click.Group):

@@ -18,7 +18,7 @@ from codefyui_core.builtin.nodes.catalog import BuiltinCatalog
 from codefyui_core.builtin.nodes.coercion import BadArgument, InputType, from_json, from_text
 from codefyui_core.builtin.nodes.graph_input import GraphInput
 from codefyui_core.builtin.nodes.graph_output import GraphOutput
-from codefyui_core.builtin.nodes.image_value import MAX_PIXELS
+from codefyui_core.builtin.nodes.image_value import max_pixels
 from codefyui_core.builtin.nodes.map import Map
 from codefyui_core.builtin.nodes.print import Print
 from codefyui_core.builtin.nodes.start import Start
@@ -220,7 +220,7 @@ def test_what_is_no_image_is_refused(run: Run, value: Any) -> None:
 
 @pytest.mark.filterwarnings("ignore::PIL.Image.DecompressionBombWarning")
 def test_a_picture_too_large_is_refused_by_its_header(run: Run) -> None:
-    side = int(MAX_PIXELS**0.5) + 1
+    side = int(max_pixels() ** 0.5) + 1
     data = io.BytesIO()
     Image.new("1", (side, side)).save(data, "PNG")
     with pytest.raises(BadArgument, match="pixels"):

@@ -3,6 +3,7 @@
 import base64
 import binascii
 import io
+import os
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,13 @@ from codefyui_core.plugin import CodefyError, Family, Folders
 
 from .coercion import BadArgument, InputType, refuse
 
-MAX_PIXELS = 25_000_000
-"""Read from the header, before anything is decoded."""
+DEFAULT_MAX_PIXELS = 25_000_000
+
+
+def max_pixels() -> int:
+    """The largest image that is decoded (``CODEFYUI_MAX_IMAGE_PIXELS``, which the planes hand to runs)."""
+    given = os.environ.get("CODEFYUI_MAX_IMAGE_PIXELS", "")
+    return int(given) if given.isascii() and given.isdecimal() else DEFAULT_MAX_PIXELS
 
 
 def image_path(folders: Folders, name: str) -> Path:
@@ -64,9 +70,10 @@ def _tensor(name: str, source: Any) -> Any:
         raise CodefyError(f"an image as input needs codefyui-nodes-torch here ({error})") from error
     try:
         with Image.open(source) as image:
-            if image.width * image.height > MAX_PIXELS:
+            limit = max_pixels()
+            if image.width * image.height > limit:
                 raise BadArgument(
-                    f"input {name}: {image.width} x {image.height} pixels are more than {MAX_PIXELS:,}; scale it down"
+                    f"input {name}: {image.width} x {image.height} pixels are more than {limit:,}; scale it down"
                 )
             pixels = np.asarray(image.convert("RGB"), dtype=np.float32)
     except (UnidentifiedImageError, Image.DecompressionBombError, OSError, SyntaxError) as error:

@@ -1,5 +1,6 @@
 """One picture from a file."""
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -78,11 +79,22 @@ def read_image(path: Path, mode: str, side: int = 0) -> torch.Tensor:
     only a part of one.
     """
     with Image.open(path) as opened:
+        _check_size(opened)
         image = _eight_bit(ImageOps.exif_transpose(opened)).convert(mode)
     if side:
         image = image.resize((side, side), Image.Resampling.BILINEAR)
     pixels = np.array(image, dtype=np.uint8).reshape(image.height, image.width, -1)
     return torch.from_numpy(pixels).permute(2, 0, 1).to(torch.float32).div(255).contiguous()
+
+
+def _check_size(image: Image.Image) -> None:
+    """By the header, before anything is decoded."""
+    given = os.environ.get("CODEFYUI_MAX_IMAGE_PIXELS", "")
+    limit = int(given) if given.isascii() and given.isdecimal() else 25_000_000
+    if image.width * image.height > limit:
+        raise ValueError(
+            f"it has {image.width} x {image.height} pixels, more than {limit} (CODEFYUI_MAX_IMAGE_PIXELS)"
+        )
 
 
 def _eight_bit(image: Image.Image) -> Image.Image:
