@@ -12,9 +12,10 @@ import orjson
 
 from codefyui_core.clocks import AttentiveClock
 from codefyui_core.errors import CodefyError
-from codefyui_core.files import Family, Folders
+from codefyui_core.files import Folders
 from codefyui_core.plugin.values import JsonObject
-from codefyui_core.runner.api import Ending, FolderSpec, Go, Launch, RunProcess, RunStarter
+from codefyui_core.runner.api import Ending, Go, Launch, RunProcess, RunStarter
+from codefyui_core.runner.install_folders import folder_spec
 from codefyui_core.runs.events import EventType
 from codefyui_core.runs.queue import kind_of
 from codefyui_core.runs.status import Cause, Outcome, StopReason
@@ -343,19 +344,6 @@ def narrowed(devices: Sequence[str]) -> str:
     """The device that nodes compute on, as its process sees it: the first card that it was given is cuda:0."""
     first = devices[0] if devices else "cpu"
     return {"cuda": "cuda:0", "mps": "mps"}.get(kind_of(first), "cpu")
-
-
-def folder_spec(install: Install) -> FolderSpec:
-    """The server's own folders."""
-    folders = install.folders()
-    return FolderSpec(
-        base=str(install.base),
-        data=str(install.data),
-        moved={family.value: str(path) for family, path in folders.moved},
-        samples=str(install.samples),
-        downloads=str(folders.of(Family.CACHE)),
-        extra=tuple(str(path) for path in install.readable),
-    )
 
 
 def own_artifact(payload: Mapping[str, Any], folders: Folders) -> dict[str, Any]:
