@@ -35,7 +35,8 @@ def rows(effort: Effort) -> list[Row]:
 
 def _row(effort: Effort, warm: Site, fresh: Site, name: str, target: Any) -> Row:
     for one in (warm, fresh):
-        first_node(one, target)  # the zygote is ready once a run came from it, and files are in memory
+        one.settle()  # until its zygote is there, a run is a fresh interpreter anyway
+        first_node(one, target)
     samples, baseline = in_turns(
         effort.choose(7, 1), lambda: first_node(warm, target), lambda: first_node(fresh, target)
     )

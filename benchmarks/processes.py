@@ -147,6 +147,26 @@ class Site:
             raise RuntimeError(f"{run_id} didn't succeed: {row}")
         return row
 
+    def settle(self) -> None:
+        """Waits until no process of it, those below it included, has worked for a second."""
+
+        def idle() -> bool:
+            before = self._worked_s()
+            time.sleep(1.0)
+            return self._worked_s() - before < 0.05
+
+        wait_for(idle, "the site to be idle")
+
+    def _worked_s(self) -> float:
+        worked = 0.0
+        for process in self._processes:
+            parent = psutil.Process(process.pid)
+            for one in (parent, *parent.children(recursive=True)):
+                with suppress(psutil.NoSuchProcess):
+                    times = one.cpu_times()
+                    worked += times.user + times.system
+        return worked
+
     def end(self) -> None:
         """The youngest first."""
         while self._processes:
