@@ -27,7 +27,7 @@ def bench(tmp_path, capfd):
     ("name", "units"),
     [
         ("engine-overhead", {"ms"}),
-        ("events", {"events/s"}),
+        pytest.param("events", {"events/s"}, marks=pytest.mark.service),
         pytest.param("memory", {"MB"}, marks=pytest.mark.service),
         pytest.param("start", {"s"}, marks=pytest.mark.service),
         pytest.param("first-node", {"s"}, marks=pytest.mark.service),
