@@ -152,8 +152,9 @@ class Judge:
             )
 
     def _check_files(self, known: KnownWorker, prepared: Prepared) -> None:
-        """A worker that never told what it offers is asked when it is there."""
-        if not known.facts and not known.view.connected:
+        """A worker that hasn't told what it offers is asked when it has: just after it connected, too."""
+        link = self._workers.link(known.view.id)
+        if not known.facts and (link is None or not link.ready):
             return
         answer = self._storages.serve(prepared.files, known.view, known.facts)
         if isinstance(answer, Unserved):

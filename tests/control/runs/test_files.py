@@ -165,6 +165,27 @@ async def test_a_run_with_files_is_staged_and_its_ticket_travels(stored, table):
     assert await stored.warnings(run_id) == ["note"]
 
 
+async def test_a_worker_that_just_connected_is_not_refused_before_it_told_what_it_offers(stored, table):
+    """Between its welcome and its first report nothing is known of its storage."""
+    asked = []
+
+    def once_known(worker):
+        asked.append(worker.name)
+        return Offer()
+
+    agent = stored.agent("box")
+    await stored.service.hello(agent.id, agent.incarnation, ())
+    stored.directory.links[agent.id] = agent
+    stored.store.answer = Refusal(because=Because.WORKER, reason="no facts", lack="told nothing")
+    run_id = await stored.submit(table, target="box")
+    assert await stored.status(run_id) == "queued"
+    stored.store.answer = once_known
+    agent.ready = True
+    await stored.service.welcomed(agent.id)
+    await agent.got(run_id)
+    assert "box" in asked
+
+
 async def test_a_run_without_files_needs_no_backend(stored):
     agent = await stored.worker()
     run_id = await stored.submit(target="box")
