@@ -1,4 +1,4 @@
-"""``cdui check`` and ``cdui test``; run by the installation's own Python."""
+"""``cdui check``, ``cdui test`` and ``cdui faults``; run by the installation's own Python."""
 
 import signal
 import sys

@@ -24,7 +24,7 @@ def docs_gate(root: Path) -> Stage:
 
 def typed_packages(root: Path) -> list[str]:
     """``-p`` words for mypy: the core, every plugin's package, the web package, and the scripts."""
-    names = ["codefyui_core", *sorted(_packages(root)), "cdui_setup", "cdui_develop"]
+    names = ["codefyui_core", *sorted(_packages(root)), "cdui_setup", "cdui_develop", "cdui_faults"]
     return [word for name in names for word in ("-p", name)]
 
 

@@ -1,4 +1,4 @@
-"""``develop.py check | test``."""
+"""``develop.py check | test | faults``."""
 
 import argparse
 import os
@@ -7,6 +7,8 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
+
+import cdui_faults.main as faults
 
 from . import services
 from .gates import docs_gate, gates
@@ -25,6 +27,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         if arguments.command == "check":
             return _check(root)
+        if arguments.command == "faults":
+            return faults.run(arguments)
         return _test(root, fast=arguments.fast, extra=extra)
     except KeyboardInterrupt:
         print("\ninterrupted")
@@ -79,4 +83,7 @@ def _parser() -> argparse.ArgumentParser:
     commands.add_parser("check", help="the gates: lint, format, types, imports, docs")
     test = commands.add_parser("test", help="the gates and all tests; words after -- go to pytest")
     test.add_argument("--fast", action="store_true", help="leave out the tests that start services")
+    faults.add_arguments(
+        commands.add_parser("faults", help="seeded faults over a real server, agents and runs")
+    )
     return parser

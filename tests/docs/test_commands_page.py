@@ -16,7 +16,7 @@ from codefyui_core.cli.root import make_root
 from codefyui_core.cli.table import COMMANDS
 
 TEXT = (Path(__file__).parents[2] / "docs" / "commands.md").read_text(encoding="utf-8")
-LAUNCHER = ("install", "update", "check", "test")
+LAUNCHER = ("install", "update", "check", "test", "faults")
 
 
 def flags(text: str) -> set[str]:

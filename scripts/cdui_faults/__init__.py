@@ -1,0 +1,1 @@
+"""What ``cdui faults`` does: a seeded schedule of faults over real processes, and what must hold afterwards."""

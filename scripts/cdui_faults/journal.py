@@ -1,0 +1,27 @@
+"""What a run noted itself, apart from everything that is tested."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Journal:
+    """The file of one run."""
+
+    pids: tuple[int, ...] = ()
+    """One for each time that user code started."""
+    counts: tuple[int, ...] = ()
+    over: bool = False
+    """The node was through, or stopped in time."""
+
+    @classmethod
+    def read(cls, path: Path) -> "Journal":
+        """Empty when the node never started. A last line without its end was cut by a kill."""
+        if not path.exists():
+            return cls()
+        lines = path.read_text(encoding="ascii").split("\n")[:-1]
+        return cls(
+            pids=tuple(int(line.split()[1]) for line in lines if line.startswith("start ")),
+            counts=tuple(int(line) for line in lines if line.isdecimal()),
+            over=any(line in {"done", "stopped"} for line in lines),
+        )

@@ -1,0 +1,135 @@
+"""A server and two agents on this machine, each agent behind a line that can be broken."""
+
+import os
+import random
+import shutil
+import signal
+import socket
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+from codefyui_core.cli.client import HttpApi, Running, Server
+from codefyui_core.errors import CodefyError
+
+from .processes import MARK, Process, spawn, wait_for
+from .proxy import Proxy
+from .schedule import AGENTS, GRACE_S, SERVER
+
+ROOT = Path(__file__).resolve().parents[2]
+READY_S = 120.0
+
+
+class Site:
+    """Folders, processes, lines and the API of one schedule."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.mark = uuid4().hex
+        self.port = _free_port()
+        self.proxy = Proxy(self.port)
+        self.ports = {name: self.proxy.open(name) for name in AGENTS}
+        self.processes: dict[str, Process] = {}
+        self.journals.mkdir(parents=True)
+        (self.folder / "data" / "custom_nodes").mkdir(parents=True)
+        node = Path(__file__).with_name("counting_node.py")
+        shutil.copy(node, self.folder / "data" / "custom_nodes" / node.name)
+
+    @property
+    def journals(self) -> Path:
+        return self.folder / "journals"
+
+    def user_data(self, name: str) -> Path:
+        return self.folder / name
+
+    def api(self, timeout_s: float = 5.0) -> HttpApi:
+        token = (self.user_data(SERVER) / "session.token").read_text(encoding="utf-8").strip()
+        return HttpApi(Server(url=f"http://127.0.0.1:{self.port}", token=token), timeout_s=timeout_s)
+
+    def get(self, path: str, timeout_s: float = 5.0) -> Any:
+        return self.api(timeout_s).call("GET", path)
+
+    def post(self, path: str, body: dict[str, Any] | None = None, timeout_s: float = 5.0) -> Any:
+        return self.api(timeout_s).call("POST", path, body)
+
+    def start(self, name: str) -> None:
+        """The process alone; nothing is waited for."""
+        if name == SERVER:
+            words = ["-m", "codefyui_core.control", "--port", str(self.port)]
+        else:
+            control = f"http://127.0.0.1:{self.ports[name]}"
+            words = ["-m", "codefyui_core.cli", "agent", "start", "--foreground", "--control", control]
+            words += [] if self._enrolled(name) else ["--token", self._token(), "--name", name]
+        self.processes[name] = spawn(
+            words, log=self.folder / f"{name}.log", environ=self._environ(name), cwd=self.folder
+        )
+
+    def up(self) -> None:
+        """Everything is started and answers."""
+        self.start(SERVER)
+        wait_for(self.server_ready, READY_S, f"the server to be ready, see {self.folder}/server.log")
+        for name in AGENTS:
+            self.start(name)
+        wait_for(self.workers_online, READY_S, f"both workers online, see {self.folder}")
+
+    def server_ready(self) -> bool:
+        """It is the process that we started, and it knows its nodes."""
+        running = Running.read(self.user_data(SERVER))
+        if running is None or running.pid != self.processes[SERVER].popen.pid:
+            return False
+        with suppress(CodefyError, OSError):
+            return bool(self.get("/api/health")["status"] == "ready")
+        return False
+
+    def workers_online(self) -> bool:
+        with suppress(CodefyError, OSError):
+            rows = self.get("/api/workers")["workers"]
+            return sum(row["status"] in {"online", "degraded"} for row in rows) == len(AGENTS)
+        return False
+
+    def down(self) -> list[str]:
+        """Stop as a person would, agents first; what went wrong with it."""
+        problems = []
+        for name in (*AGENTS, SERVER):
+            process = self.processes.get(name)
+            if process is None or not process.alive:
+                continue
+            process.expected = True
+            process.send(signal.SIGCONT)
+            process.send(signal.SIGTERM)
+            try:
+                status = process.popen.wait(60)
+            except Exception as error:
+                process.kill()
+                problems.append(f"{name} didn't stop within 60 s ({error})")
+            else:
+                problems += [] if status == 0 else [f"{name} was stopped and ended with status {status}"]
+        return problems
+
+    def _enrolled(self, name: str) -> bool:
+        return any(self.user_data(name).glob("agent/*.token"))
+
+    def _token(self) -> str:
+        return str(self.post("/api/workers/tokens", {})["token"])
+
+    def _environ(self, name: str) -> dict[str, str]:
+        inherited = {key: value for key, value in os.environ.items() if not key.startswith("CODEFYUI_")}
+        return {
+            **inherited,
+            MARK: self.mark,
+            "CODEFYUI_DIR": str(ROOT),
+            "CODEFYUI_USER_DATA_DIR": str(self.user_data(name)),
+            "CODEFYUI_DATA_DIR": str(self.folder / "data"),
+            "CODEFYUI_WORKER_RESUME_GRACE_S": f"{GRACE_S:g}",
+            "CODEFYUI_RUN_RETENTION_KEEP_LAST": "-1",
+        }
+
+
+def _free_port() -> int:
+    """Outside of what systems give to outgoing connections, so that it stays free while the server is down."""
+    for port in random.sample(range(20_000, 30_000), 100):
+        with socket.socket() as found, suppress(OSError):
+            found.bind(("127.0.0.1", port))
+            return port
+    raise OSError("no free port between 20000 and 30000")

@@ -1,0 +1,104 @@
+"""The checks themselves: each kind of damage to the stored rows is noticed."""
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from cdui_faults import checks
+from cdui_faults.checks import Findings
+from cdui_faults.injector import Injected
+from cdui_faults.schedule import Fault, Kind
+from cdui_faults.stored import Attempt, StoredRun
+from cdui_faults.watcher import Asked, digest
+
+ASKED = Asked(
+    label="r0000", target="box-a", n=3, pause_ms=0, ending="return", deaf=False, run_id="a", cursor=2
+)
+ATTEMPT = Attempt(number=1, state="ended", settled=True, slots_released=True, created_ms=1000)
+RUN = StoredRun(
+    run_id="a",
+    name="r0000",
+    status="succeeded",
+    cause=None,
+    error=None,
+    finished_ms=9000,
+    last_cursor=2,
+    cursors=(1, 2),
+    types=("metric", "execution_complete"),
+    payloads=({"points": []}, {}),
+    stamps=(1500, 9000),
+    counts=(0.0, 1.0, 2.0),
+    attempts=(ATTEMPT,),
+)
+
+
+class Watched:
+    """What a watcher would have seen of the one run."""
+
+    def __init__(self, folder: Path) -> None:
+        self.asked = {"r0000": ASKED}
+        self.seen = {"a": {1: digest("metric", {"points": []})}}
+        self._journal = folder / "r0000"
+
+    def journal(self, asked: Asked) -> checks.Journal:
+        return checks.Journal.read(self._journal)
+
+
+def violations(tmp_path: Path, run: StoredRun, *injected: Injected, journal: str = "") -> Findings:
+    (tmp_path / "r0000").write_text(journal or "start 7\n0\n1\n2\ndone\n", encoding="ascii")
+    found = Findings()
+    checks.runs([run], Watched(tmp_path), injected, found)
+    return found
+
+
+def test_a_sound_run_has_no_violation(tmp_path: Path) -> None:
+    found = violations(tmp_path, RUN)
+    assert found.violations == []
+    assert (found.emitted, found.stored, found.lost, found.doubled) == (3, 3, 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("damage", "word"),
+    [
+        ({"counts": (0.0, 1.0)}, "succeeded with 2 of 3"),
+        ({"counts": (0.0, 2.0, 1.0)}, "in order"),
+        ({"counts": (0.0, 1.0, 1.0, 2.0)}, "in order"),
+        ({"cursors": (1, 3)}, "gaps"),
+        (
+            {"last_cursor": 1, "cursors": (1,), "types": ("execution_complete",), "payloads": ({},)},
+            "was shown",
+        ),
+        ({"types": ("execution_complete", "metric")}, "closing events"),
+        ({"types": ("execution_complete", "execution_complete")}, "closing events"),
+        ({"payloads": ({"points": [1]}, {})}, "others now"),
+        ({"status": "running"}, "after the end"),
+        ({"status": "interrupted", "types": ("metric", "execution_stopped")}, "wanted succeeded"),
+        ({"attempts": (dataclasses.replace(ATTEMPT, slots_released=False),)}, "holds its slots"),
+    ],
+)
+def test_damage_is_noticed(tmp_path: Path, damage: dict[str, object], word: str) -> None:
+    found = violations(tmp_path, dataclasses.replace(RUN, **damage))
+    assert any(word in violation for violation in found.violations), found.violations
+
+
+def test_a_second_start_is_noticed(tmp_path: Path) -> None:
+    found = violations(tmp_path, RUN, journal="start 7\n0\n1\n2\nstart 8\ndone\n")
+    assert any("started 2 times" in violation for violation in found.violations)
+
+
+def test_lost_and_doubled_counts_are_counted(tmp_path: Path) -> None:
+    assert violations(tmp_path, dataclasses.replace(RUN, counts=(0.0, 1.0))).lost == 1
+    assert violations(tmp_path, dataclasses.replace(RUN, counts=(0.0, 1.0, 1.0, 2.0))).doubled == 1
+
+
+def test_an_ending_is_explained_by_a_fault_that_hit_the_run_and_by_no_other(tmp_path: Path) -> None:
+    ended = dataclasses.replace(RUN, status="interrupted", types=("metric", "execution_stopped"))
+
+    def kill(target: str, at_ms: int) -> Injected:
+        fault = Fault(at_s=1, kind=Kind.KILL_AGENT, target=target, lasts_s=0)
+        return Injected(fault=fault, wall_ms=at_ms, mended_wall_ms=at_ms + 1)
+
+    assert violations(tmp_path, ended, kill("box-a", 5000)).violations == []
+    assert violations(tmp_path, ended, kill("box-b", 5000)).violations
+    assert violations(tmp_path, ended, kill("box-a", 90_000)).violations
