@@ -33,7 +33,8 @@ class UsageProblem(CodefyError):
 
 class StartProblem(CodefyError):
     """The flags are right, but the agent can't start with them here (a folder that isn't there); status 1,
-    or 4 for a one-shot agent."""
+    or 4 for a one-shot agent.
+    """
 
     default_code = "start"
 
