@@ -11,7 +11,7 @@ from pytest_examples import CodeExample, EvalExample, find_examples
 from codefyui_core.cli.table import COMMANDS
 
 REPOSITORY = Path(__file__).parents[2]
-LAUNCHER = {"install", "update", "check", "test", "--version", "--help", "--json"}
+LAUNCHER = {"install", "update", "check", "test", "faults", "--version", "--help", "--json"}
 FENCE = re.compile(r"^```(\w+)[^\n]*\n(.*?)^```", re.MULTILINE | re.DOTALL)
 COMMAND = re.compile(r"(?:^|[\s;&|(])(?:\./|~/CodefyUI/|\S*/)?cdui +(\S+)", re.MULTILINE)
 
