@@ -33,6 +33,15 @@ class Findings:
     """Counts that killed processes had written down and never got out; nobody was told of them."""
 
 
+def busy(site: Site, found: Findings) -> None:
+    """While runs come and go: in one look at all counters, as many slots are in use as attempts live."""
+    _holds(
+        found,
+        lambda: _live(scrape := _scrape(site)) == _used(scrape),
+        lambda: f"live attempts and used slots differ: {_scrape(site)}",
+    )
+
+
 def quiet(site: Site, found: Findings) -> None:
     """While everything still runs, and no run does: no slot, process or spool may be left of any."""
     _holds(found, lambda: not _used_slots(site), lambda: f"slots in use without runs: {_used_slots(site)}")
@@ -151,11 +160,24 @@ def _used_slots(site: Site) -> list[str]:
         for device in row["devices"]
         if device["used"]
     ]
-    text = str(site.get("/metrics"))
-    used = [
-        line for line in text.splitlines() if line.startswith("codefyui_slots{") and 'state="used"' in line
-    ]
-    return by_row + [line for line in used if float(line.split()[-1])]
+    used = {line: value for line, value in _scrape(site).items() if 'state="used"' in line and value}
+    return by_row + [f"{line} {value:g}" for line, value in used.items()]
+
+
+def _scrape(site: Site) -> dict[str, float]:
+    """Runs and slots of ``/metrics``, by their names with labels."""
+    lines = str(site.get("/metrics")).splitlines()
+    pairs = (line.rpartition(" ") for line in lines if line.startswith(("codefyui_runs{", "codefyui_slots{")))
+    return {name: float(value) for name, _, value in pairs}
+
+
+def _live(scrape: Mapping[str, float]) -> float:
+    states = ('codefyui_runs{status="running"}', 'codefyui_runs{status="disconnected"}')
+    return sum(scrape.get(state, 0.0) for state in states)
+
+
+def _used(scrape: Mapping[str, float]) -> float:
+    return sum(value for name, value in scrape.items() if 'state="used"' in name)
 
 
 def _spools(site: Site) -> list[str]:

@@ -2,15 +2,12 @@
 
 import time
 from collections import Counter
-from contextlib import suppress
 from pathlib import Path
-
-import psutil
 
 from . import checks, stored
 from .checks import Findings
 from .injector import Injector, recovery_s
-from .processes import NotInTime, marked, wait_for
+from .processes import NotInTime, wait_for
 from .report import Outcome
 from .schedule import SERVER, schedule
 from .site import READY_S, Site
@@ -36,7 +33,8 @@ def play(seed: int, length_s: float, folder: Path) -> Outcome:
         found.violations += site.down()
         checks.nothing_left(site, found)
         site.proxy.close()
-    runs = stored.read(site.user_data(SERVER) / "codefyui.db")
+    database = site.user_data(SERVER) / "codefyui.db"
+    runs = stored.read(database) if database.exists() else ()
     checks.runs(runs, watcher, injector.injected, found)
     found.violations += watcher.problems + injector.problems
     return Outcome(
@@ -56,6 +54,7 @@ def _through(site: Site, watcher: Watcher, injector: Injector, length_s: float, 
     injector.play(length_s)
     wait_for(site.server_ready, READY_S, "the server to be ready again")
     wait_for(site.workers_online, READY_S, "both workers online again")
+    checks.busy(site, found)
     watcher.no_more()
     wait_for(watcher.all_over, DRAIN_S, "the end of every run")
     checks.quiet(site, found)
@@ -68,10 +67,3 @@ def _recoveries(injector: Injector, watcher: Watcher) -> dict[str, list[float]]:
         if took is not None:
             times.setdefault(one.fault.kind.value, []).append(took)
     return times
-
-
-def end_all(site: Site) -> None:
-    """For an interrupt: nothing is asked, everything ends."""
-    for process in marked(site.mark):
-        with suppress(psutil.Error):
-            process.kill()
