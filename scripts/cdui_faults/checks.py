@@ -53,7 +53,10 @@ def quiet(site: Site, found: Findings) -> None:
 
 
 def nothing_left(site: Site, found: Findings) -> None:
-    """After the end of server and agents; what is found is ended."""
+    """After the end of server and agents; what is found is ended. Nothing unforeseen was raised in them meanwhile."""
+    for log in sorted(site.folder.glob("*.log")):
+        raised = log.read_text(encoding="utf-8", errors="replace").count("Traceback (most recent call last)")
+        found.violations += [f"{log.name} has {raised} tracebacks"] if raised else []
     _, left = psutil.wait_procs(marked(site.mark), timeout=10)
     found.orphans += len(left)
     for process in left:
@@ -181,9 +184,11 @@ def _used(scrape: Mapping[str, float]) -> float:
 
 
 def _spools(site: Site) -> list[str]:
+    """And the working folders of runs."""
     return [
         str(path.relative_to(site.folder))
         for name in AGENTS
-        for path in site.user_data(name).glob("agent-spool/*/*.*")
+        for pattern in ("agent-spool/*/*.*", "agent-runs/*")
+        for path in site.user_data(name).glob(pattern)
         if path.is_dir()
     ]

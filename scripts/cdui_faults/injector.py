@@ -5,7 +5,7 @@ import itertools
 import random
 import signal
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -15,9 +15,9 @@ from codefyui_core.errors import CodefyError
 
 from .processes import KEEPER, RUN, ZYGOTE, Process
 from .proxy import Line
-from .schedule import SERVER, Fault, Kind
+from .schedule import AGENTS, Fault, Kind
 from .site import Site
-from .watcher import Asked, Watcher
+from .watcher import Asked, Seen, Watcher
 
 STOP_WITHIN_S = 40.0
 SLOW_BYTES_S = 20_000.0
@@ -228,14 +228,17 @@ def of_server(kind: Kind) -> bool:
     return kind in {Kind.KILL_SERVER, Kind.PAUSE_SERVER, Kind.RESTART_SERVER}
 
 
-def recovery_s(done: Injected, progress: dict[str, list[float]]) -> float | None:
-    """From the mending until new events of the runs of each place that was hit were seen; None: there were none."""
+def recovery_s(done: Injected, progress: Mapping[str, Sequence[Seen]]) -> float | None:
+    """From the mending until events that were stored after it were seen, of runs of each place that was hit.
+
+    None: there were none.
+    """
     if done.mended is None or done.run is not None or done.fault.kind is Kind.KILL_ZYGOTE:
         return None
-    places = (
-        [name for name in progress if name != SERVER] if of_server(done.fault.kind) else [done.fault.target]
-    )
-    firsts = [next((at for at in progress[name] if at >= done.mended), None) for name in places]
+    places = AGENTS if of_server(done.fault.kind) else (done.fault.target,)
+    firsts = [
+        next((seen.by for seen in progress[name] if seen.after >= done.mended), None) for name in places
+    ]
     return None if None in firsts else max(first - done.mended for first in firsts if first is not None)
 
 

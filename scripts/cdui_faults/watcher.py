@@ -39,6 +39,14 @@ class Asked:
     """The greatest that was seen."""
 
 
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """New events were stored between two looks, by the monotonic clock."""
+
+    after: float
+    by: float
+
+
 class Watcher:
     """Submits, and looks; never breaks anything itself."""
 
@@ -47,8 +55,9 @@ class Watcher:
         self.asked: dict[str, Asked] = {}
         self.seen: dict[str, dict[int, str]] = {}
         """Run id -> cursor -> digest of the event that was shown for it."""
-        self.progress: dict[str, list[float]] = {name: [] for name in (*AGENTS, SERVER)}
-        """When new events of its runs were seen, by the monotonic clock."""
+        self.progress: dict[str, list[Seen]] = {name: [] for name in (*AGENTS, SERVER)}
+        """When new events of its runs were stored."""
+        self._looked = 0.0
         self.problems: list[str] = []
         self._rng = random.Random(f"runs of {seed}")
         self._submitting = True
@@ -87,9 +96,11 @@ class Watcher:
         for one in list(self.asked.values()):
             if one.run_id is None:
                 self._submit(one)
+        looking = time.monotonic()
         rows = self.site.get("/api/runs?limit=100", 3.0)["runs"]
         for row in rows:
             self._look(row)
+        self._looked = looking
         self._read_one()
 
     def _draw(self, target: str) -> None:
@@ -131,7 +142,7 @@ class Watcher:
         if int(row["last_cursor"]) < one.cursor:
             self._say(f"{one.run_id} went back from cursor {one.cursor} to {row['last_cursor']}")
         if int(row["last_cursor"]) > one.cursor:
-            self.progress[one.target].append(time.monotonic())
+            self.progress[one.target].append(Seen(after=self._looked, by=time.monotonic()))
             one.cursor = int(row["last_cursor"])
         one.status = str(row["status"])
 

@@ -7,8 +7,11 @@ from pathlib import Path
 import pytest
 
 from cdui_faults.checks import Findings
+from cdui_faults.injector import Injected, recovery_s
 from cdui_faults.main import main
 from cdui_faults.report import Outcome, as_json, as_markdown
+from cdui_faults.schedule import Fault, Kind
+from cdui_faults.watcher import Seen
 
 
 def outcome(seed: int, *violations: str) -> Outcome:
@@ -49,3 +52,11 @@ def test_a_failing_seed_says_how_to_repeat_it(
 def _made(folder: Path) -> Path:
     folder.mkdir()
     return folder
+
+
+def test_recovery_is_what_was_stored_after_the_mending_and_not_just_seen_then() -> None:
+    fault = Fault(at_s=1, kind=Kind.CUT, target="box-a", lasts_s=0)
+    done = Injected(fault=fault, wall_ms=0, mended=10.0)
+    seen = {"box-a": [Seen(after=9.9, by=10.2), Seen(after=10.2, by=11.5)]}
+    assert recovery_s(done, seen) == 1.5
+    assert recovery_s(done, {"box-a": []}) is None
