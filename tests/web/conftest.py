@@ -43,8 +43,11 @@ def server(sites, tmp_path_factory):
         site.aclose()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def chromium():
+    """Of one module alone: while it is open, its loop counts as the thread's running one, and asynchronous tests
+    in the same process couldn't run.
+    """
     found = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
     assert found, "Chromium isn't installed; on Debian: apt-get install chromium"
     expect.set_options(timeout=WITHIN_MS)
