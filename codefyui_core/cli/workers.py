@@ -12,7 +12,7 @@ from .output import print_json, print_table
 
 @click.group("workers")
 def workers_command() -> None:
-    """See workers, make enrollment tokens, remove a worker."""
+    """See workers, make enrollment tokens, drain, re-key and remove workers."""
 
 
 @workers_command.command("list")
@@ -67,6 +67,34 @@ def make_token(
         return
     click.echo(f"Run this on the worker (valid until {made['expires_at']}, {made['uses_left']} use(s)):\n")
     click.echo(f"    {made['command']}")
+
+
+@workers_command.command("drain")
+@click.argument("name")
+@server_options
+@json_option
+@click.pass_obj
+def drain_worker(context: Context, *, name: str) -> None:
+    """Give a worker no new runs; those that it executes go on."""
+    _drain(context, name, "drain", f"{name} gets no new runs until: cdui workers undrain {name}")
+
+
+@workers_command.command("undrain")
+@click.argument("name")
+@server_options
+@json_option
+@click.pass_obj
+def undrain_worker(context: Context, *, name: str) -> None:
+    """Give a drained worker runs again."""
+    _drain(context, name, "undrain", f"{name} gets runs again.")
+
+
+def _drain(context: Context, name: str, order: str, text: str) -> None:
+    answer = context.api().call("POST", f"/api/workers/{quote(name, safe='')}/{order}")
+    if context.as_json:
+        print_json(answer)
+    else:
+        click.echo(text)
 
 
 @workers_command.command("remove")

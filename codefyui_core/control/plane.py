@@ -120,6 +120,7 @@ class ControlPlane:
         self.catalog.on_change(self._catalog_changed)
         await asyncio.to_thread(self.catalog.read_cache)
         await self.runs.start()
+        await self.workers.finish_removals()
         write_private(self.install.user_data / "session.token", self.token.encode())
 
     def start_beside(self) -> None:

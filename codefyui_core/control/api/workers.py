@@ -1,4 +1,4 @@
-"""Workers and how they come in: list, tokens, enrollment, removal. The socket itself is at ``/ws/worker``."""
+"""Workers and how they come in: list, tokens, enrollment, drain, removal. Their socket is at ``/ws/worker``."""
 
 from typing import TYPE_CHECKING, Annotated
 
@@ -54,6 +54,13 @@ class RemovedWorker(BaseModel):
     removed: bool
 
 
+class DrainedWorker(BaseModel):
+    """A worker that is drained gets no new runs."""
+
+    name: str
+    drained: bool
+
+
 class TokenState(BaseModel):
     """A token after a change."""
 
@@ -100,6 +107,12 @@ def routes(plane: "ControlPlane") -> list[Route]:
         name = request.match_info["name"]
         await workers.remove(name)
         return json_response({"name": name, "removed": True})
+
+    async def drain(request: web.Request, caller: Caller) -> web.StreamResponse:
+        return json_response(await workers.drain(request.match_info["name"], drained=True))
+
+    async def undrain(request: web.Request, caller: Caller) -> web.StreamResponse:
+        return json_response(await workers.drain(request.match_info["name"], drained=False))
 
     return [
         Route(
@@ -166,6 +179,24 @@ def routes(plane: "ControlPlane") -> list[Route]:
                 "server.stopping",
             ),
             summary="Trade an enrollment token for a worker's credential",
+        ),
+        Route(
+            method="POST",
+            path="/api/workers/{name}/drain",
+            handler=drain,
+            auth=Auth.SESSION,
+            response=DrainedWorker,
+            errors=("worker.not_found",),
+            summary="Give a worker no new runs",
+        ),
+        Route(
+            method="POST",
+            path="/api/workers/{name}/undrain",
+            handler=undrain,
+            auth=Auth.SESSION,
+            response=DrainedWorker,
+            errors=("worker.not_found",),
+            summary="Give a drained worker runs again",
         ),
         Route(
             method="DELETE",

@@ -5,6 +5,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from itertools import count
+from typing import Literal
 
 from aiohttp import web
 
@@ -81,6 +82,7 @@ class Arrival:
     """One connection on its way in."""
 
     worker: WorkerRow
+    credential: str
     peer: Peer
     line: Line
     hello: Hello | None = None
@@ -115,7 +117,8 @@ class Reception:
         """``link_id``: the link whose listener it came in by, which lets in its own worker alone."""
         peer = peer_of(request)
         try:
-            worker = await self._authenticate(request, peer)
+            credential = credential_of(request)
+            worker = await self._authenticate(credential, peer)
         except CodefyError as error:
             return _refusal(error)
         if link_id is not None and worker.link_id != link_id:
@@ -123,7 +126,7 @@ class Reception:
         socket = new_socket()
         await socket.prepare(request)
         line = Line(socket, request, self._room.clock)
-        arrival = Arrival(worker=worker, peer=peer, line=line)
+        arrival = Arrival(worker=worker, credential=credential, peer=peer, line=line)
         serving = asyncio.create_task(self._serve(arrival), name=f"connection of {worker.name}")
         self._serving[serving] = arrival
         serving.add_done_callback(self._serving.pop)
@@ -135,12 +138,9 @@ class Reception:
             await close_socket(socket)
         return socket
 
-    async def _authenticate(self, request: web.Request, peer: Peer) -> WorkerRow:
-        scheme, _, credential = request.headers.get("Authorization", "").partition(" ")
+    async def _authenticate(self, credential: str, peer: Peer) -> WorkerRow:
         try:
-            if scheme.lower() != "bearer":
-                raise NotEnrolled("A worker's credential is missing (Authorization: Bearer).")
-            return await self._room.workers.authenticate(credential.strip())
+            return await self._room.workers.authenticate(credential)
         except CredentialRevoked as error:
             listed = self._room.refusals.add_revoked(
                 credential_hash=error.credential_hash,
@@ -257,10 +257,13 @@ class Reception:
             raise _busy("the control plane can't use its database now") from error
 
     async def _still_enrolled(self, arrival: Arrival) -> WorkerRow:
-        row = await self._room.workers.get(arrival.worker.id)
-        if row is None or row.name != arrival.worker.name:
-            raise _refused(RefusalCode.REVOKED, "this worker was removed from the control plane")
-        return row
+        try:
+            return await self._authenticate(arrival.credential, arrival.peer)
+        except CredentialRevoked as error:
+            # Authenticating has listed it, once an hour.
+            raise _refused(RefusalCode.REVOKED, error.message, listed=False) from error
+        except NotEnrolled as error:
+            raise _refused(RefusalCode.UNKNOWN_CREDENTIAL, error.message, retry="later") from error
 
     def _check_open(self) -> None:
         if not self._room.open():
@@ -378,6 +381,17 @@ class Reception:
         )
 
 
+def credential_of(request: web.Request) -> str:
+    """The bearer's.
+
+    Raises: NotEnrolled.
+    """
+    scheme, _, credential = request.headers.get("Authorization", "").partition(" ")
+    if scheme.lower() != "bearer":
+        raise NotEnrolled("A worker's credential is missing (Authorization: Bearer).")
+    return credential.strip()
+
+
 async def _next(line: Line) -> str:
     frame = await line.next_frame()
     if frame is None:
@@ -394,8 +408,10 @@ def _party(hello: Hello) -> Party:
     )
 
 
-def _refused(code: RefusalCode, reason: str) -> NotAdmitted:
-    return NotAdmitted(Refused(code=code, reason=reason, retry="never"))
+def _refused(
+    code: RefusalCode, reason: str, *, retry: Literal["never", "later"] = "never", listed: bool = True
+) -> NotAdmitted:
+    return NotAdmitted(Refused(code=code, reason=reason, retry=retry), listed=listed)
 
 
 def _busy(reason: str) -> NotAdmitted:

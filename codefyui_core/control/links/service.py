@@ -4,6 +4,7 @@ import logging
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import Literal
 
 from aiohttp import web
@@ -167,23 +168,25 @@ class WorkerService:
             "worker %s %s", enrolled.name, "has a new credential" if enrolled.rekeyed else "enrolled"
         )
         if enrolled.rekeyed or enrolled.repeated:
-            await self._rekeyed(enrolled)
+            await self._rekeyed(enrolled.worker_id)
         self._feed.changed(enrolled.worker_id)
         row = await self._workers.get(enrolled.worker_id)
         if row is not None:
             kind = WorkerEventKind.REKEYED if enrolled.rekeyed else WorkerEventKind.ENROLLED
             self._tell(kind, self._view(row), through=link_id)
 
-    async def _rekeyed(self, enrolled: Enrolled) -> None:
-        actor = self._actors.of(enrolled.worker_id)
+    async def _rekeyed(self, worker_id: str) -> None:
+        """Its older credential is gone, and what executes with it ends. A repeated request does this again:
+        the one before it may have broken off after the credential was changed.
+        """
+        actor = self._actors.of(worker_id)
         async with actor.lock:
             session, actor.session = actor.session, None
             if session is not None:
                 session.dispose()
                 session.told_down = True
             try:
-                if enrolled.rekeyed:
-                    await self._desk().worker_rekeyed(enrolled.worker_id)
+                await self._desk().worker_rekeyed(worker_id)
             finally:
                 if session is not None:
                     session.finish(ControlBye(reason="revoked"))
@@ -368,19 +371,28 @@ class WorkerService:
         return {"name": row.name, "removed": True}
 
     async def drain(self, name: str, *, drained: bool) -> JsonObject:
-        """Give it no new runs, or give it some again.
+        """Give it no new runs, or give it some again; what it executes goes on. It stays so until it is
+        changed, whichever side is started anew.
 
         Raises: WorkerNotFound.
         """
-        row = await self._workers.update((await self._known(name)).id, drained=drained)
-        session = self._actors.session(row.id)
-        if session is not None:
-            session.view = view_of(row, session.hello, server_machine_id=self._machine_id)
+        worker_id = (await self._known(name)).id
+        actor = self._actors.of(worker_id)
+        async with actor.lock:  # a hello on its way in would seat what it read before
+            row = await self._workers.update(worker_id, drained=drained)
+            if actor.session is not None:
+                actor.session.view = replace(actor.session.view, drained=drained)
         self._desk().offers_changed(row.id)
         self._feed.changed(row.id)
+        self._log.info("worker %s is %s", row.name, "drained" if drained else "no longer drained")
         kind = WorkerEventKind.DRAINED if drained else WorkerEventKind.UNDRAINED
         self._tell(kind, self._view(row), through=None)
         return {"name": row.name, "drained": drained}
+
+    async def finish_removals(self) -> None:
+        """Of workers whose removal the server's last process began and didn't finish."""
+        for name in await self._workers.removing():
+            await self.remove(name)
 
     async def _known(self, name: str) -> WorkerRow:
         row = await self._workers.by_name(name)

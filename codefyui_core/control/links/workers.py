@@ -83,6 +83,12 @@ class Workers:
             raise CredentialRevoked(revoked.name, revoked.why, hashed)
         raise NotEnrolled("No worker is enrolled here with that credential.")
 
+    async def removing(self) -> list[str]:
+        """Names of workers whose removal isn't finished."""
+        begun = workers.c.credential_hash.startswith(_GONE, autoescape=True)
+        async with self._db.read() as connection:
+            return list((await connection.execute(select(workers.c.name).where(begun))).scalars())
+
     async def all(self) -> list[WorkerRow]:
         """By name."""
         async with self._db.read() as connection:

@@ -157,16 +157,14 @@ class Dispatcher:
     async def _try(self, request: Request, candidate: Candidate) -> RunRecord | None:
         if candidate.place == SERVER:
             return await self._place_here(request, candidate)
-        link = self._link(candidate.place)
-        if link is None:
-            raise _gone()
-        check_types(link.view.name, link.node_types, request.needs.node_types)
+        link = self._suited(request, candidate)
         record = await self._writer.run(lambda unit: unit.load(request.run_id))
         if record is None or record.status is not RunStatus.QUEUED:
             return None
         document = await self._document(request.run_id)
         number = record.attempt + 1
         ready = await self._prepare(request, link, number)
+        link = self._suited(request, candidate)  # preparing may have taken long
         lease = secrets.token_hex(16)
         worker_id, instance = split_identity(candidate.place)
         attempt = AttemptRecord(
@@ -186,6 +184,17 @@ class Dispatcher:
             return None
         self._send(Placed(record=placed, document=document, ready=ready, lease=lease))
         return placed
+
+    def _suited(self, request: Request, candidate: Candidate) -> WorkerLink:
+        """The worker, if the run may be sent to it now.
+
+        Raises: CodefyError ``target.types_missing``, or that it has to wait again.
+        """
+        link = self._link(candidate.place)
+        if link is None or not self._places.suits(link, request.needs):
+            raise _gone()
+        check_types(link.view.name, link.node_types, request.needs.node_types)
+        return link
 
     async def _prepare(self, request: Request, link: WorkerLink, number: int) -> Ready:
         """Offer again, then stage. The plugin's own errors say what they mean."""

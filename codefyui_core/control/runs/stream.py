@@ -166,7 +166,7 @@ def _take_accepted(draft: Draft, accepted: AcceptedItem) -> None:
         return
     draft.set_attempt(incarnation=accepted.incarnation[:32])
     if draft.run.now.worker_id is not None:
-        draft.merge_facts({"fingerprint": accepted.fingerprint, "fingerprint_source": "worker"})
+        draft.merge_facts({"digest": accepted.fingerprint, "fingerprint_source": "worker"})
 
 
 def _take_environment(draft: Draft, payload: Mapping[str, Any]) -> None:

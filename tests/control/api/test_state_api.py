@@ -176,6 +176,33 @@ async def test_workers_are_listed_enrolled_and_removed(app):
     assert (await app.get("/api/workers")).json["workers"] == []
 
 
+async def enroll(app, name, **token):
+    made = (await app.post("/api/workers/tokens", token)).json["token"]
+    body = {"token": made, "name": name, "nonce": made[-16:], "machine_id": "m", "platform": "linux"}
+    return await app.ask("POST", "/api/workers/enroll", token=None, json=body)
+
+
+async def test_a_worker_is_drained_and_undrained_by_name(app):
+    await enroll(app, "box")
+    for order, drained in (("drain", True), ("drain", True), ("undrain", False)):
+        assert (await app.post(f"/api/workers/BOX/{order}")).json == {"name": "box", "drained": drained}
+        assert (await app.get("/api/workers")).json["workers"][0]["drained"] is drained
+        (await app.post(f"/api/workers/other/{order}")).refused(404, "worker.not_found")
+        refused = await app.ask("POST", f"/api/workers/box/{order}", token="wrong")
+        refused.refused(403, "auth.token")
+
+
+@pytest.mark.spec("rekey/ordinary-token-409", "rekey/token-bound-to-worker", "rekey/keeps-worker-identity")
+async def test_a_taken_name_is_enrolled_again_by_a_token_for_it_alone(app):
+    first = (await enroll(app, "box")).json
+    (await enroll(app, "box")).refused(409, "enrollment.name_taken")
+    (await enroll(app, "other", worker="box")).refused(403, "enrollment.bound")
+    again = (await enroll(app, "box", worker="box")).json
+    assert again["worker_id"] == first["worker_id"]
+    assert again["credential"] != first["credential"]
+    assert [row["name"] for row in (await app.get("/api/workers")).json["workers"]] == ["box"]
+
+
 # ---------------------------------------------------------------- stopping
 
 

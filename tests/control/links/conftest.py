@@ -267,6 +267,8 @@ async def make_room(tmp_path):
                 yield room
             finally:
                 await service.stop()
+                for agent in room.agents:
+                    await agent.close()
                 await runner.cleanup()
                 ticking.cancel()
                 await asyncio.gather(ticking, return_exceptions=True)

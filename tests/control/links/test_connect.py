@@ -200,6 +200,7 @@ async def test_a_first_frame_that_is_no_hello_is_refused(room, credential, frame
     await agent.closed()
 
 
+@pytest.mark.spec("remove/disconnects-live-agent", "remove/running-agent-told-revoked")
 async def test_removing_a_worker_revokes_it_and_ends_its_runs_at_once(room, credential):
     agent = await room.online(credential)
     worker_id = agent.welcome["worker"]["id"]
@@ -210,25 +211,34 @@ async def test_removing_a_worker_revokes_it_and_ends_its_runs_at_once(room, cred
     await room.enroll(nonce="2" * 32)  # the name is free
 
 
+@pytest.mark.spec("remove/revokes-credential")
 async def test_a_revoked_credential_is_answered_so_also_after_a_restart(make_room):
     async with make_room() as room:
         credential = (await room.enroll())["credential"]
         await room.service.remove("gpu-box")
+        assert (await http_refusal(room, f"Bearer {credential}"))[1] == "revoked"
     async with make_room() as room:
         status, header, body = await http_refusal(room, f"Bearer {credential}")
         assert (status, header, body["code"]) == (401, "revoked", "auth.worker_revoked")
         assert "gpu-box" in body["detail"]
 
 
+@pytest.mark.spec("remove/attempt-listed-as-refused", "remove/refusal-listed-hourly-per-credential")
 async def test_a_revoked_credential_is_listed_once_an_hour(room, credential):
+    other = (await room.enroll("other", nonce="2" * 32))["credential"]
     await room.service.remove("gpu-box")
-    for _ in range(3):
+    await room.service.remove("other")
+    for _ in range(5):
         await http_refusal(room, f"Bearer {credential}")
-    (refused,) = await room.refused()
-    assert (refused["code"], refused["count"], refused["address"]) == ("revoked", 1, "127.0.0.1")
+        await http_refusal(room, f"Bearer {other}")
+    first = await room.refused()
+    assert [(row["name"], row["count"]) for row in first] == [("other", 1), ("gpu-box", 1)]
+    assert {(row["code"], row["address"]) for row in first} == {("revoked", "127.0.0.1")}
     room.manual.jump(3601)
     await http_refusal(room, f"Bearer {credential}")
-    assert (await room.refused())[0]["count"] == 2
+    newest, older = await room.refused()
+    assert (newest["name"], newest["count"], newest["at"] > older["at"]) == ("gpu-box", 2, True)
+    assert older == first[0]
 
 
 async def test_a_removal_that_broke_off_is_finished_by_the_next(room, credential):
@@ -241,18 +251,38 @@ async def test_a_removal_that_broke_off_is_finished_by_the_next(room, credential
     assert await room.row() is None
 
 
+async def test_a_removal_that_broke_off_is_finished_by_the_next_start(make_room):
+    async with make_room() as room:
+        worker_id = (await room.enroll())["worker_id"]
+        await room.enroll("other", nonce="2" * 32)
+        room.desk.fail = OSError("the server was killed here")
+        with pytest.raises(OSError, match="killed"):
+            await room.service.remove("gpu-box")
+        room.desk.fail = None
+    async with make_room() as room:
+        await room.service.finish_removals()
+        assert room.desk.named("worker_removed") == [(worker_id, "gpu-box")]
+        assert [row["name"] for row in (await room.service.list())["workers"]] == ["other"]
+
+
+async def test_a_hello_that_waited_while_its_worker_was_removed_is_refused(room, credential):
+    waits = await room.connect(credential)
+    actor = room.service._actors.of((await room.service.authenticate(credential)).id)
+    async with actor.lock:
+        greeting = asyncio.create_task(waits.hello())
+        removal = asyncio.create_task(room.service.remove("gpu-box"))
+        await room.until(lambda: len(actor.lock._waiters or ()) == 2)
+    refused = await greeting
+    assert (refused["code"], refused["retry"]) == ("revoked", "never")
+    await removal
+    assert room.service.live() == ()
+
+
 async def test_tokens_bound_to_a_removed_worker_enroll_nobody(room, credential):
     token = await room.token(worker="gpu-box")
     await room.service.remove("gpu-box")
     with pytest.raises(Exception, match="revoked"):
         await room.enroll(token=token, nonce="2" * 32)
-
-
-async def test_a_re_key_tells_the_old_agent_that_it_is_revoked(room, credential):
-    agent = await room.online(credential)
-    await room.enroll(token=await room.token(worker="gpu-box"), nonce="2" * 32)
-    assert (await agent.closed())["reason"] == "revoked"
-    assert len(room.desk.named("worker_rekeyed")) == 1
 
 
 async def test_removing_nobody_says_so(room):

@@ -99,6 +99,7 @@ async def test_an_unknown_token_is_refused(room, token):
     assert error.code == "enrollment.unknown"
 
 
+@pytest.mark.spec("rekey/ordinary-token-409")
 async def test_an_ordinary_token_does_not_enroll_a_name_that_is_taken(room):
     await room.enroll("GPU-box")
     error = await refused(room.enroll("gpu-BOX", nonce="2" * 32))
@@ -134,6 +135,7 @@ async def test_of_many_at_once_a_one_use_token_enrolls_one(room):
     assert codes == ["enrollment.used_up"] * 7 + ["ok"]
 
 
+@pytest.mark.spec("rekey/token-bound-to-worker")
 async def test_a_token_for_one_worker_re_keys_it_and_enrolls_no_other(room):
     old = (await room.enroll())["credential"]
     token = await room.token(worker="GPU-BOX")
@@ -144,6 +146,7 @@ async def test_a_token_for_one_worker_re_keys_it_and_enrolls_no_other(room):
     assert (await refused(room.service.authenticate(old))).code == "auth.worker_revoked"
 
 
+@pytest.mark.spec("rekey/command-includes-name")
 async def test_the_command_of_a_re_key_carries_the_name(room):
     await room.enroll()
     made = await room.service.make_token(worker="gpu-box", control_url="http://cp:8000")

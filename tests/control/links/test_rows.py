@@ -171,14 +171,6 @@ async def test_changes_come_after_the_full_set(room, credential):
     await changes.aclose()
 
 
-async def test_a_drained_worker_says_so_and_its_runs_are_looked_at_again(room, credential):
-    await room.online(credential)
-    await room.service.drain("gpu-box", drained=True)
-    assert room.service.live()[0].view.drained
-    assert (await room.row())["drained"]
-    assert room.desk.named("offers_changed")
-
-
 async def test_a_known_worker_is_found_by_name_in_any_case(room, credential):
     await room.online(credential, catalog_hash="own")
     found = await room.service.by_name("GPU-Box")

@@ -36,6 +36,7 @@ class Store(StorageControl):
     def __init__(self):
         self.answer = Offer()
         self.staged = []
+        self.gate = None
         self.failures = []
         self.accepted = []
         self.discarded = []
@@ -54,6 +55,8 @@ class Store(StorageControl):
     async def stage(self, run, worker, attempt):
         self._fail()
         self.staged.append((run, worker, attempt))
+        if self.gate is not None:
+            await self.gate.wait()
         return Staged(
             ticket=BoxTicket(prefix=f"{run.id}/{attempt.number}"),
             grant=self.grant,
@@ -149,6 +152,40 @@ def artifact(kit, key, **more):
         meta={"epoch": 1},
         **more,
     )
+
+
+@pytest.fixture
+async def prepared(stored, table, kit):
+    """A worker and the id of a run whose files are being prepared for it."""
+    agent = await stored.worker()
+    stored.store.gate = asyncio.Event()
+    run_id = await stored.submit(table, target="box")
+    await kit.until(lambda: stored.store.staged)
+    return agent, run_id
+
+
+async def test_a_worker_that_is_drained_while_files_are_prepared_gets_nothing(stored, prepared, kit):
+    agent, run_id = prepared
+    agent.drained = True
+    stored.store.gate.set()
+    await kit.until(lambda: stored.time._sleepers)
+    await stored.time.advance(1)
+    await kit.until(lambda: run_id not in stored.service.board.holds)
+    row = await stored.row(run_id)
+    assert (row["status"], row["queue_reason_code"]) == ("queued", "queue.worker_drained")
+    assert agent.assigns(run_id) == []
+    agent.drained = False
+    stored.service.offers_changed(agent.id)
+    await agent.got(run_id)
+
+
+@pytest.mark.spec("catalog/queued-run-rechecked-before-send")
+async def test_types_that_are_gone_once_files_are_prepared_fail_the_run(stored, prepared):
+    agent, run_id = prepared
+    agent.node_types = frozenset({"Start"})
+    stored.store.gate.set()
+    assert "ReadTable" in (await stored.becomes(run_id, "failed"))["error"]
+    assert agent.assigns(run_id) == []
 
 
 async def test_a_run_with_files_is_staged_and_its_ticket_travels(stored, table):

@@ -24,7 +24,7 @@ async def test_a_run_goes_to_its_worker_and_ends_there(room, kit):
     row = await room.row(run_id)
     assert (row["status"], row["worker"], row["worker_id"]) == ("running", "box", agent.id)
     assert row["worker_status"] == {"state": "online", "since": None, "name": "box"}
-    assert row["execution_facts"]["fingerprint"] == agent.fingerprint
+    assert row["execution_facts"] == {"digest": agent.fingerprint, "fingerprint_source": "worker"}
     await agent.report(key, kit.event(text="hello"))
     answer = await agent.finish(key)
     assert answer.recorded == "succeeded"
