@@ -153,6 +153,7 @@ async def test_the_facts_of_the_run_are_told(runs):
     assert last["peak_memory"]["host_bytes"] > 1 << 20
 
 
+@pytest.mark.spec("fingerprint/devices-before-narrowing", "fingerprint/digests-equal-when-unchanged")
 async def test_what_a_run_is_confined_to_does_not_change_its_fingerprint(runs):
     digests = set()
     for launch in ({}, {"env": {"CUDA_VISIBLE_DEVICES": "1"}, "cores": 1}):

@@ -113,6 +113,19 @@ async def test_a_worker_without_a_catalog_is_connected_unchecked_and_skipped_by_
     assert (link.node_types, link.lacks_types) == (None, True)
 
 
+@pytest.mark.spec("fingerprint/missing-shows-not-reported")
+async def test_a_fingerprint_of_an_earlier_connection_is_forgotten(room, credential):
+    agent = await room.online(credential, fingerprint="f" * 64)
+    assert (await room.row())["fingerprint"] == "f" * 64
+    await room.online(credential)
+    await agent.closed()
+    (link,) = room.service.live()
+    assert ((await room.row())["fingerprint"], link.fingerprint) == (None, None)
+    await room.service.stop()
+    await room.until(lambda: not room.service.live())
+    assert (await room.row())["fingerprint"] is None
+
+
 async def test_a_worker_of_the_servers_machine_is_told_by_its_machine_id(room, credential):
     await room.online(credential, machine_id="m" * 32)
     assert (await room.row())["same_host"]

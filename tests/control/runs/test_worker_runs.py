@@ -32,6 +32,30 @@ async def test_a_run_goes_to_its_worker_and_ends_there(room, kit):
     assert room.service.live_attempts(agent.id) == []
 
 
+@pytest.mark.spec("fingerprint/digest-recorded-at-run-start", "fingerprint/run-subprocess-replaces-it")
+async def test_what_the_run_process_found_replaces_what_its_agent_reported(room):
+    agent = await room.worker()
+    run_id, key = await running(room, agent)
+    facts = (await room.row(run_id))["execution_facts"]
+    assert (facts["digest"], facts["fingerprint_source"]) == (agent.fingerprint, "worker")
+    found = {"fingerprint": {"python": "3"}, "digest": "d" * 8, "resolved": {"numerics": {"threads": 1}}}
+    await agent.report(key, {"kind": "environment", "payload": found})
+    await agent.finish(key)
+    assert (await room.row(run_id))["execution_facts"] == found | {"fingerprint_source": "worker-run"}
+
+
+@pytest.mark.spec("fingerprint/missing-shows-not-reported")
+async def test_a_worker_without_a_fingerprint_gives_its_runs_none(room):
+    agent = await room.worker()
+    await running(room, agent)
+    await agent.drop()
+    agent.fingerprint = None
+    await agent.connect()
+    run_id, _ = await running(room, agent)
+    facts = (await room.row(run_id))["execution_facts"]
+    assert facts == {"digest": None, "fingerprint_source": "worker"}
+
+
 async def test_the_ack_of_the_first_item_comes_only_after_it_is_stored(room):
     agent = await room.worker()
     run_id = await room.submit(target="box")
