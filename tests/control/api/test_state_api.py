@@ -3,6 +3,7 @@
 import dataclasses
 
 import pytest
+from sqlalchemy import text
 
 from codefyui_core.control.api.server import is_loopback
 from codefyui_core.control.serve import host_of
@@ -201,6 +202,19 @@ async def test_a_taken_name_is_enrolled_again_by_a_token_for_it_alone(app):
     assert again["worker_id"] == first["worker_id"]
     assert again["credential"] != first["credential"]
     assert [row["name"] for row in (await app.get("/api/workers")).json["workers"]] == ["box"]
+
+
+@pytest.mark.spec("remove/queued-runs-fail", "remove/dropped-from-list")
+async def test_a_removal_that_the_last_process_began_is_carried_through(app):
+    await enroll(app, "box")
+    run_id = await app.submit(options={"target": "box"})
+    async with app.plane.db.begin() as connection:  # killed between the two halves of a removal
+        await connection.execute(text("update workers set credential_hash = 'removed-' || id"))
+    await app.plane.workers.finish_removals()
+    row = (await app.get(f"/api/runs/{run_id}")).json
+    assert (row["status"], row["cause"]) == ("failed", "refused")
+    assert (await app.get("/api/workers")).json["workers"] == []
+    assert (await enroll(app, "box")).status == 200
 
 
 # ---------------------------------------------------------------- stopping
