@@ -21,7 +21,7 @@ from .speaker import Emit, Speaker
 from .summaries import Summaries
 from .tensors import usable
 
-NOT_HERE_YET = ("backward_mode", "auto_backward", "weights_persistent")
+NOT_HERE_YET = ("backward_mode", "auto_backward", "record_outputs", "weights_persistent")
 """Options that need a session; one run by itself has none to offer."""
 
 

@@ -169,6 +169,14 @@ def test_a_device_that_is_not_there_is_a_warning_and_the_cpu(engine, graph):
     assert lines.outcome["outcome"] == "succeeded"
 
 
+@pytest.mark.parametrize("option", ["backward_mode", "auto_backward", "record_outputs", "weights_persistent"])
+def test_an_option_without_effect_is_said_in_the_log(engine, graph, option):
+    lines = engine.run(graph({"n": "Number"}), **{option: True})
+    (warning,) = lines.events("run_warning")
+    assert warning["kind"] == "option_ignored"
+    assert option in warning["detail"]
+
+
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.just(float("nan")),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
