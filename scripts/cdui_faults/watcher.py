@@ -18,6 +18,8 @@ from .schedule import AGENTS, SERVER
 from .site import Site
 
 FINAL = frozenset({"succeeded", "failed", "cancelled", "interrupted"})
+FLOWING = frozenset({"running", "succeeded", "failed"})
+"""In the others, the newest event is the server's own word about a line that is down or a run that it ended."""
 AT_ONCE = 3
 """Runs of one place that wait or execute; two of them execute."""
 TICK_S = 0.25
@@ -142,7 +144,8 @@ class Watcher:
         if int(row["last_cursor"]) < one.cursor:
             self._say(f"{one.run_id} went back from cursor {one.cursor} to {row['last_cursor']}")
         if int(row["last_cursor"]) > one.cursor:
-            self.progress[one.target].append(Seen(after=self._looked, by=time.monotonic()))
+            if row["status"] in FLOWING:
+                self.progress[one.target].append(Seen(after=self._looked, by=time.monotonic()))
             one.cursor = int(row["last_cursor"])
         one.status = str(row["status"])
 
