@@ -76,6 +76,7 @@ class Agent:
         self._facts = facts
         self._free_memory = free_memory
         self._log = log
+        self._dials = 0
         self._reported: Report | None = None
         self._reporting: asyncio.Task[None] | None = None
         self.grace_s = 300.0
@@ -86,6 +87,7 @@ class Agent:
 
     def hello(self) -> Hello:
         self.holdings.disconnected()
+        self._dials += 1
         me, registry = self._me, self._me.registry
         return Hello(
             protocol=PROTOCOL,
@@ -115,6 +117,7 @@ class Agent:
             catalog_problem=me.catalog_problem,
             fingerprint=None if me.catalog is None else me.catalog.digest,
             wall_time_ms=int(time.time() * 1000),
+            dial=self._dials,
             attempts=self.holdings.listed(),
         )
 

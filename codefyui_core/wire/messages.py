@@ -169,6 +169,8 @@ class Hello(Frame):
     catalog_problem: str = ""
     fingerprint: str | None = None
     wall_time_ms: int = 0
+    dial: int = 0
+    """Counts the hellos of this incarnation, so that one which a line held back is known to be old."""
     attempts: tuple[HelloAttempt, ...] = ()
 
 

@@ -18,6 +18,15 @@ class Actor:
         self.worker_id = worker_id
         self.lock = asyncio.Lock()
         self.session: Session | None = None
+        self._newest = ("", 0)
+
+    def is_stale(self, incarnation: str, dial: int) -> bool:
+        """A hello that is older than one which was seated: its line held it back."""
+        return incarnation == self._newest[0] and dial < self._newest[1]
+
+    def seated(self, incarnation: str, dial: int) -> None:
+        """Remember the newest hello of the process that speaks."""
+        self._newest = (incarnation, dial)
 
 
 class Actors:

@@ -248,6 +248,8 @@ class Reception:
                 self._check_open()
                 # Read again: it may have been removed or re-keyed while this hello waited.
                 arrival.worker = await self._still_enrolled(arrival)
+                if actor.is_stale(arrival.said.incarnation, arrival.said.dial):
+                    raise _busy("a newer connection of this agent is here already")
                 await self._decide(arrival, actor)
                 await self._welcome(arrival, actor)
         except (NotAdmitted, ConnectionError):
@@ -315,6 +317,7 @@ class Reception:
             session.dispose()
             await room.actors.down_locked(actor.session or session, "its hello failed")
             raise
+        actor.seated(hello.incarnation, hello.dial)
         room.actors.seat(actor, session)
         if room.refusals.clear(arrival.worker.name):
             room.log.info("worker %s connected, its refusal is cleared", arrival.worker.name)

@@ -126,6 +126,18 @@ async def test_the_same_process_comes_back_at_once_and_its_old_socket_is_dropped
     assert (await room.row())["connected"]
 
 
+async def test_a_hello_that_a_line_held_back_does_not_replace_the_newer_connection(room, credential):
+    stalled = await room.connect(credential)
+    live = await room.online(credential, dial=2)
+    heard = len(room.desk.named("hello"))
+    refused = await stalled.hello(dial=1)
+    assert (refused["t"], refused["code"], refused["retry"]) == ("refused", "busy", "later")
+    assert len(room.desk.named("hello")) == heard
+    assert room.service.live()[0].number == live.welcome["session"]
+    later = await room.connect(credential)
+    assert (await later.hello(dial=3))["t"] == "welcome"
+
+
 async def test_frames_of_the_older_session_are_dropped_unread(room, credential):
     old = await room.online(credential)
     gate = room.desk.hello_gate = asyncio.Event()
