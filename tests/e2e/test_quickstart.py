@@ -1,5 +1,6 @@
 """The main job, as a newcomer types it."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -8,8 +9,16 @@ from e2e_site import Site, metrics
 pytestmark = pytest.mark.service
 
 
+@pytest.fixture
+def home(site: Site) -> Iterator[Site]:
+    """The processes that quickstart starts are detached: whatever the test finds, they are stopped."""
+    yield site
+    assert site.spawn("last", ["-m", "codefyui_core.cli", "stop"], user_data=site.user_data).wait(60) == 0
+
+
 @pytest.mark.timeout(300)
-def test_quickstart_trains_a_model_on_a_worker_and_stop_ends_both(site: Site) -> None:
+def test_quickstart_trains_a_model_on_a_worker_and_stop_ends_both(home: Site) -> None:
+    site = home
     words = ["-m", "codefyui_core.cli", "quickstart"]
     first = site.spawn("quickstart", words, user_data=site.user_data)
     assert first.wait(240) == 0, first.said()
