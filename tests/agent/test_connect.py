@@ -90,6 +90,7 @@ async def test_a_refused_token_is_explained_in_the_servers_words_and_nothing_is_
     assert "/ws/worker" not in [path for _, path, _ in line.control.requests]
 
 
+@pytest.mark.point(42)
 async def test_an_enrollment_whose_reply_was_lost_is_repeated_with_the_same_nonce(line, monkeypatch):
     monkeypatch.setattr(enroll, "WAIT_S", 0.0)
     bodies = []
@@ -152,6 +153,7 @@ async def test_a_removed_worker_stops_its_runs_keeps_its_spool_and_ends_with_2(l
     assert line.spools() == ["r1.1"]
 
 
+@pytest.mark.point(35)
 async def test_a_credential_revoked_while_away_ends_the_agent_at_its_next_dial(line, said):
     agent = await line.agent()
     await line.control.online()
@@ -297,6 +299,7 @@ async def test_a_silent_control_plane_is_left_after_twenty_seconds(line):
     await line.until(lambda: len(line.desk.hellos) == 2)
 
 
+@pytest.mark.point(48)
 async def test_a_machine_that_slept_dials_at_once(line):
     manual = ManualClock()
     await line.agent(clock=AttentiveClock(manual))

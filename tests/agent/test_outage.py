@@ -19,6 +19,7 @@ def texts(stored):
 
 @pytest.mark.spec("drop/runs-continue-on-worker", "drop/reconnect-replays-unrecorded-in-order")
 @pytest.mark.spec("drop/no-gap-no-duplicate")
+@pytest.mark.point(11)
 async def test_a_cut_line_loses_and_doubles_nothing(line):
     await line.agent()
     stored, process = await begin(line)
@@ -49,6 +50,7 @@ async def test_what_a_run_says_while_the_control_plane_is_down_is_delivered_afte
     assert stored.final == "succeeded"
 
 
+@pytest.mark.point(29)
 async def test_a_stop_asked_while_away_comes_with_the_verdict(line):
     await line.agent()
     stored, process = await begin(line)
@@ -60,6 +62,7 @@ async def test_a_stop_asked_while_away_comes_with_the_verdict(line):
     assert stored.items[-1].payload["stop_reason"] == "user"
 
 
+@pytest.mark.point(15)
 async def test_acknowledgements_that_do_not_come_hold_nothing_but_the_window(line):
     await line.agent()
     stored, process = await begin(line)
@@ -103,6 +106,7 @@ async def test_a_settled_run_is_stopped_and_forgotten(line):
     assert stored.kinds == ["accepted"]
 
 
+@pytest.mark.point(20)
 async def test_the_spool_of_an_unknown_run_is_set_aside(line):
     await line.agent()
     _, process = await begin(line)
@@ -145,6 +149,7 @@ async def test_an_agent_that_was_killed_delivers_what_its_runs_had_said_and_thei
     await line.until(lambda: line.spools() == [])
 
 
+@pytest.mark.point(18)
 async def test_after_a_power_loss_the_end_gets_a_number_that_nobody_used(line):
     agent = await line.agent()
     stored, process = await begin(line)
@@ -160,6 +165,7 @@ async def test_after_a_power_loss_the_end_gets_a_number_that_nobody_used(line):
     assert stored.items[-1].payload["stop_reason"] == "agent_restarted"
 
 
+@pytest.mark.point(19)
 async def test_a_flipped_bit_is_told_as_a_counted_gap(line):
     agent = await line.agent()
     stored, process = await begin(line)
@@ -180,6 +186,7 @@ async def test_a_flipped_bit_is_told_as_a_counted_gap(line):
     assert texts(stored) == [f"line {n:03d}" for n in range(20) if n != 7]
 
 
+@pytest.mark.point(25)
 async def test_an_end_that_was_written_is_delivered_as_it_was(line):
     agent = await line.agent()
     stored, process = await begin(line)
@@ -195,6 +202,7 @@ async def test_an_end_that_was_written_is_delivered_as_it_was(line):
     assert stored.kinds == ["accepted", "exited", "end"]
 
 
+@pytest.mark.point(24)
 async def test_an_agent_killed_between_exited_and_end_still_knows_the_outcome(line):
     agent = await line.agent()
     stored, process = await begin(line)
@@ -213,6 +221,7 @@ async def test_an_agent_killed_between_exited_and_end_still_knows_the_outcome(li
     assert line.desk.hellos[-1][0].phase == "publishing"
 
 
+@pytest.mark.point(26)
 async def test_the_ack_of_an_end_that_was_lost_is_no_second_end(line):
     await line.agent()
     stored, process = await begin(line)
@@ -253,6 +262,7 @@ async def test_nothing_is_resent_within_a_connection(line):
     assert sent == list(range(1, stored.position + 1))
 
 
+@pytest.mark.point(10)
 async def test_hello_lists_an_attempt_from_the_moment_that_its_assign_was_read(line):
     line.starter.ready_at_once = False
     await line.agent()
@@ -264,6 +274,7 @@ async def test_hello_lists_an_attempt_from_the_moment_that_its_assign_was_read(l
     assert (listed.run_id, listed.lease, listed.phase) == ("r1", stored.lease, "preparing")
 
 
+@pytest.mark.point(34)
 async def test_a_planned_restart_is_waited_for_and_runs_go_on(line):
     await line.agent()
     stored, process = await begin(line)

@@ -95,6 +95,7 @@ async def test_a_stop_before_go_ends_the_run_without_a_start(line):
     assert stored.items[-1].payload["stop_reason"] == "user"
 
 
+@pytest.mark.point(30)
 async def test_an_outcome_stands_whatever_stop_came(line):
     await line.agent()
     stored = await line.control.assign()
@@ -107,6 +108,7 @@ async def test_an_outcome_stands_whatever_stop_came(line):
     assert stored.items[-1].payload["outcome"] == "succeeded"
 
 
+@pytest.mark.point(8)
 async def test_a_process_that_is_lost_before_go_is_made_once_more(line):
     line.starter.fail = [CodefyError("no fork", code="run.process_lost")]
     await line.agent()

@@ -110,6 +110,7 @@ def test_trimming_keeps_all_that_is_not_acknowledged(fresh, items, data):
 
 @given(payloads.filter(bool), st.data())
 @settings(max_examples=80, deadline=None)
+@pytest.mark.point(19)
 def test_a_torn_tail_is_cut_and_the_numbers_go_on_behind_what_is_good(fresh, items, data):
     spool = Spool(fresh())
     for item in items:
@@ -137,6 +138,7 @@ def ends(items):
 
 @given(payloads.filter(bool), st.data())
 @settings(max_examples=100, deadline=None)
+@pytest.mark.point(19)
 def test_a_flipped_bit_loses_its_record_alone(fresh, items, data):
     spool = Spool(fresh())
     for item in items:
@@ -173,6 +175,7 @@ def test_power_loss_takes_nothing_that_was_synced(fresh, items, syncs, torn, seg
     assert found.items() <= dict(enumerate(items, 1)).items()
 
 
+@pytest.mark.point(18)
 def test_after_a_power_loss_the_numbers_continue_where_the_control_plane_is(fresh):
     disk = ForgetfulDisk()
     spool = Spool(fresh(), disk=disk)

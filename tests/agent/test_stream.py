@@ -43,6 +43,7 @@ async def test_what_must_be_on_disk_is_sendable_after_its_sync(made):
     assert stream.sendable == 1
 
 
+@pytest.mark.point(45)
 async def test_with_a_full_disk_events_go_on_from_memory_and_reach_the_disk_later(made):
     stream, disk = made
     await stream.append(ItemKind.EVENT, b"1")
@@ -57,6 +58,7 @@ async def test_with_a_full_disk_events_go_on_from_memory_and_reach_the_disk_late
     assert await stream.read(1) == [b"1", b"2", b"3", b"4"]
 
 
+@pytest.mark.point(45)
 async def test_when_memory_is_full_too_the_run_is_held(made, monkeypatch):
     monkeypatch.setattr(streams, "HELD_BYTES", 10)
     stream, disk = made
@@ -84,6 +86,7 @@ async def test_what_was_recorded_from_memory_keeps_its_numbers_on_disk(made):
     assert Spool(stream.spool.folder).last == 4
 
 
+@pytest.mark.point(45)
 async def test_the_end_fits_on_a_full_disk_by_the_reserve(tmp_path):
     class Tight(Filling):
         def _write(self, descriptor, data):

@@ -22,6 +22,7 @@ def counted(site: Site, run_id: str, at_least: int) -> list[float]:
     return list(found)
 
 
+@pytest.mark.point(21)
 def test_a_killed_run_process_fails_its_run_and_nothing_else(site: Site, tmp_path: Path) -> None:
     site.start_server()
     site.start_agent("box")
@@ -54,6 +55,7 @@ def test_a_killed_zygote_costs_no_run(site: Site, tmp_path: Path) -> None:
     site.wait_status(after, "succeeded")
 
 
+@pytest.mark.point(23)
 def test_a_killed_agent_takes_its_runs_along_and_the_next_one_tells_the_end(site: Site) -> None:
     site.start_server()
     agent = site.start_agent("box")
@@ -119,6 +121,7 @@ def test_a_killed_control_plane_ends_its_own_runs_interrupted_and_keeps_the_queu
     site.wait_status(waiting, "succeeded")
 
 
+@pytest.mark.point(34)
 def test_a_planned_restart_leaves_the_runs_of_workers_executing(site: Site) -> None:
     server = site.start_server()
     site.keep_port()

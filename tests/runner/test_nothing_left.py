@@ -92,6 +92,7 @@ async def test_a_killed_supervisor_leaves_nothing_behind(bench, alive, sentinel,
     await bench.until(lambda: not any(alive(pid) for pid in everything))
 
 
+@pytest.mark.point(8)
 async def test_a_killed_zygote_costs_no_run_and_is_replaced(bench, alive):
     async with bench.supervisor() as starter:
         await bench.warm(starter)

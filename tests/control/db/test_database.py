@@ -110,6 +110,7 @@ async def test_other_databases_are_refused_in_words(url, tmp_path):
         await Database.open(url, user_data=tmp_path, clock=ManualClock())
 
 
+@pytest.mark.point(16)
 async def test_sqlite_keeps_acknowledged_commits_through_a_power_loss(database):
     if database.dialect != "sqlite":
         async with database.read() as connection:

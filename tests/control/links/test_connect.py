@@ -89,6 +89,7 @@ async def test_a_credential_belongs_to_one_name(room, credential):
 
 
 @pytest.mark.spec("version/name-taker-listed-with-address", "version/name-taker-not-on-card")
+@pytest.mark.point(39)
 async def test_another_process_does_not_get_the_name_of_a_holder_that_answers(room, credential):
     holder = await room.online(credential)
     taker = await room.connect(credential)
@@ -103,6 +104,7 @@ async def test_another_process_does_not_get_the_name_of_a_holder_that_answers(ro
     assert room.desk.named("link_down") == []
 
 
+@pytest.mark.point(38)
 async def test_a_silent_holder_loses_its_name_after_three_seconds(room, credential):
     await room.online(credential)
     taker = await room.connect(credential)
@@ -115,6 +117,7 @@ async def test_a_silent_holder_loses_its_name_after_three_seconds(room, credenti
     assert room.service.live()[0].incarnation == "b" * 32
 
 
+@pytest.mark.point(37)
 async def test_the_same_process_comes_back_at_once_and_its_old_socket_is_dropped(room, credential):
     old = await room.online(credential)
     new = await room.connect(credential)
@@ -138,6 +141,7 @@ async def test_a_hello_that_a_line_held_back_does_not_replace_the_newer_connecti
     assert (await later.hello(dial=3))["t"] == "welcome"
 
 
+@pytest.mark.point(10)
 async def test_frames_of_the_older_session_are_dropped_unread(room, credential):
     old = await room.online(credential)
     gate = room.desk.hello_gate = asyncio.Event()
@@ -164,6 +168,7 @@ async def test_beats_come_before_a_welcome_that_takes_long(room, credential):
     assert (await asking)["t"] == "welcome"
 
 
+@pytest.mark.point(39)
 async def test_a_copied_credential_waits_while_the_first_has_runs(room, credential):
     first = await room.online(credential)
     await first.close()

@@ -115,6 +115,7 @@ async def test_names_that_no_worker_may_have_are_refused(room, name):
     assert error.code == "request.invalid"
 
 
+@pytest.mark.point(42)
 async def test_a_lost_reply_costs_no_further_use(room):
     token = await room.token()
     first = await room.enroll(token=token)

@@ -428,6 +428,7 @@ async def test_what_an_upload_listed_is_not_listed_again_by_its_item(stored, tab
     assert await stored.service.attempt_of(run_id) is None
 
 
+@pytest.mark.point(44)
 async def test_grants_are_renewed_when_due_when_asked_for_and_after_a_restart(stored, table, kit):
     agent = await stored.worker()
     run_id = await stored.submit(table, target="box")

@@ -63,6 +63,7 @@ async def test_a_log_holds_each_event_once_through_any_weather(room, kit, steps)
     assert log[-1]["type"] == "execution_complete"
 
 
+@pytest.mark.point(50)
 async def test_poison_is_replaced_in_its_place_and_everything_around_it_stays(room, kit, monkeypatch):
     agent = await room.worker()
     run_id, key = await running(room, agent)
@@ -128,6 +129,7 @@ async def test_a_busy_database_holds_the_ack_back_and_loses_nothing(room, kit, m
     assert await room.types(run_id) == ["log"]
 
 
+@pytest.mark.point(46)
 async def test_a_database_that_stays_away_is_told_to_the_line_as_not_now(room, kit, monkeypatch):
     agent = await room.worker()
     run_id, key = await running(room, agent)
@@ -145,6 +147,7 @@ async def test_a_database_that_stays_away_is_told_to_the_line_as_not_now(room, k
     assert await room.types(run_id) == ["log"]
 
 
+@pytest.mark.point(14)
 async def test_a_commit_whose_outcome_is_unknown_is_read_again(room, kit, monkeypatch):
     """The commit succeeds and its connection is lost before the answer."""
     agent = await room.worker()
@@ -241,6 +244,7 @@ async def test_secrets_are_nowhere_in_the_database(room, kit, column, tmp_path):
         assert not path.is_file() or b"hush-4711" not in path.read_bytes()
 
 
+@pytest.mark.point(46)
 async def test_a_full_disk_is_told_as_such_and_nothing_waits_for_ever(room, monkeypatch, kit):
     begin = room.database.begin
 

@@ -42,6 +42,7 @@ async def test_a_new_server_takes_over_what_executes_on_workers(room, kit):
     assert await room.status(run_id) == "succeeded"
 
 
+@pytest.mark.point(13)
 async def test_a_commit_before_a_lost_ack_is_not_taken_in_twice(room, kit):
     agent = await room.worker()
     run_id, key = await running(room, agent)
@@ -86,6 +87,7 @@ async def test_a_worker_that_restarted_too_ends_its_run_at_once(room):
     assert await room.status(run_id) == "interrupted"
 
 
+@pytest.mark.point(3)
 async def test_an_assignment_that_was_never_sent_is_sent_by_the_next_server(room):
     agent = await room.worker()
     agent.refuses = True  # it doesn't keep what it is sent: as if the line had swallowed it
@@ -102,6 +104,7 @@ async def test_an_assignment_that_was_never_sent_is_sent_by_the_next_server(room
     assert (row["status"], row["attempt"]) == ("succeeded", 1)
 
 
+@pytest.mark.point(5)
 async def test_an_assignment_that_arrived_before_the_crash_begins_once(room):
     agent = await room.worker()
     run_id = await room.submit(target="box")
@@ -114,6 +117,7 @@ async def test_an_assignment_that_arrived_before_the_crash_begins_once(room):
     assert await room.status(run_id) == "succeeded"
 
 
+@pytest.mark.point(3)
 async def test_an_unsent_assignment_with_secrets_is_interrupted_and_says_why(room, kit):
     agent = await room.worker()
     agent.refuses = True
@@ -168,6 +172,7 @@ async def test_the_queue_can_be_told_not_to_survive(closed_room):
 
 
 @pytest.mark.spec("restart/stop-remembered")
+@pytest.mark.point(29)
 async def test_a_stop_that_was_never_sent_is_in_the_next_servers_verdict(room):
     agent = await room.worker()
     run_id, key = await running(room, agent)
@@ -179,6 +184,7 @@ async def test_a_stop_that_was_never_sent_is_in_the_next_servers_verdict(room):
     assert await room.status(run_id) == "cancelled"
 
 
+@pytest.mark.point(27)
 async def test_a_slot_that_was_freed_is_not_held_again(room, kit):
     agent = await room.worker(devices=(kit.device("cuda:0"),))
     first, key = await running(room, agent, device="cuda")
@@ -192,6 +198,7 @@ async def test_a_slot_that_was_freed_is_not_held_again(room, kit):
     assert [await room.status(run_id) for run_id in (first, second)] == ["succeeded"] * 2
 
 
+@pytest.mark.point(25)
 async def test_a_late_result_still_arrives_after_a_restart(room):
     agent = await room.worker()
     run_id, key = await running(room, agent)
@@ -204,6 +211,7 @@ async def test_a_late_result_still_arrives_after_a_restart(room):
     assert (await room.row(run_id))["late_result"]["error"] == "boom"
 
 
+@pytest.mark.point(33)
 async def test_a_second_crash_in_the_middle_of_the_take_over_does_no_harm(room):
     agent = await room.worker()
     run_id, key = await running(room, agent)
@@ -215,6 +223,7 @@ async def test_a_second_crash_in_the_middle_of_the_take_over_does_no_harm(room):
     assert await room.status(run_id) == "succeeded"
 
 
+@pytest.mark.point(26)
 async def test_an_end_that_was_committed_is_told_to_an_agent_that_missed_its_ack(room):
     agent = await room.worker()
     run_id, key = await running(room, agent)
@@ -227,6 +236,7 @@ async def test_an_end_that_was_committed_is_told_to_an_agent_that_missed_its_ack
     assert (verdict.kind, verdict.recorded) == (VerdictKind.DISCARD, "succeeded")
 
 
+@pytest.mark.point(1)
 async def test_a_repeated_submit_finds_its_run_after_a_crash(room):
     first = await room.submit(target="any", submit_id="s1")
     await room.restart()
@@ -294,6 +304,7 @@ async def test_nothing_is_accepted_while_it_stops(room, kit):
     assert refused.value.code == "server.stopping"
 
 
+@pytest.mark.point(32)
 async def test_a_server_that_was_killed_while_it_stopped_gives_its_runs_up(room):
     agent = await room.worker()
     run_id, _ = await running(room, agent)
@@ -303,6 +314,7 @@ async def test_a_server_that_was_killed_while_it_stopped_gives_its_runs_up(room)
     assert (await agent.connect())[run_id].kind is VerdictKind.LATE
 
 
+@pytest.mark.point(34)
 async def test_a_planned_restart_ends_own_runs_alone(room):
     agent = await room.worker()
     remote, key = await running(room, agent)

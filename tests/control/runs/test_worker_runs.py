@@ -155,6 +155,7 @@ async def test_coming_back_stops_the_grace(room):
     assert await room.status(run_id) == "disconnected"
 
 
+@pytest.mark.point(47)
 async def test_a_server_that_slept_starts_the_grace_after_it_wakes(room):
     agent = await room.worker()
     run_id, _ = await running(room, agent)
@@ -244,6 +245,7 @@ async def test_a_settled_run_is_discarded_and_its_recorded_status_is_told(room):
     assert (verdict.kind, verdict.recorded) == (VerdictKind.DISCARD, "succeeded")
 
 
+@pytest.mark.point(51)
 async def test_a_run_that_is_unknown_here_is_discarded_and_blocks_its_devices_for_a_while(room, kit):
     agent = await room.worker(devices=(kit.device("cuda:0"),))
     run_id, key = await running(room, agent, device="cuda")
@@ -275,6 +277,7 @@ async def test_an_attempt_of_another_database_is_kept_and_not_asked_for(room):
     assert verdicts["a" * 32].kind is VerdictKind.KEEP
 
 
+@pytest.mark.point(4)
 async def test_an_assignment_that_was_lost_is_sent_again_the_same(room):
     agent = await room.worker()
     run_id = await room.submit(target="box")
@@ -335,6 +338,7 @@ async def test_a_lost_attempt_whose_worker_drops_again_is_waited_for_anew(room):
     await room.becomes(run_id, "interrupted")
 
 
+@pytest.mark.point(18)
 async def test_an_end_right_after_a_lost_disk_is_taken_at_the_next_position(room, kit):
     """The worker lost power: its disk kept less than was acknowledged, so it goes on after the position."""
     agent = await room.worker()
@@ -378,6 +382,7 @@ async def test_a_lease_that_does_not_fit_is_refused(room, kit):
     assert refused.value.code == "run.attempt_unknown"
 
 
+@pytest.mark.point(19)
 async def test_lost_records_are_told_with_their_count(room):
     agent = await room.worker()
     run_id, key = await running(room, agent)
@@ -478,6 +483,7 @@ async def test_a_stop_while_away_is_in_the_next_verdict(room):
     assert await room.status(run_id) == "cancelled"
 
 
+@pytest.mark.point(31)
 async def test_a_stop_while_away_of_a_run_that_had_not_begun_cancels_it_without_a_start(room):
     agent = await room.worker()
     run_id = await room.submit(target="box")
@@ -491,6 +497,7 @@ async def test_a_stop_while_away_of_a_run_that_had_not_begun_cancels_it_without_
     assert agent.assigns(run_id)[1:] == []
 
 
+@pytest.mark.point(30)
 async def test_a_stop_that_crossed_with_the_end_changes_nothing(room):
     agent = await room.worker()
     run_id, key = await running(room, agent)
@@ -530,6 +537,7 @@ async def test_removing_a_worker_ends_all_that_it_has(room):
     assert (await agent.connect())[runs[0]].kind is VerdictKind.DISCARD
 
 
+@pytest.mark.point(36)
 async def test_a_rekeyed_worker_may_still_hand_in_how_its_run_ended(room):
     agent = await room.worker()
     run_id, key = await running(room, agent)
