@@ -1,5 +1,6 @@
 """Public events of a run: their names, the text that is stored, and the rows that follow from them."""
 
+import contextlib
 import hashlib
 import json
 import math
@@ -7,7 +8,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import orjson
 
@@ -21,6 +22,9 @@ MAX_PAYLOAD = 1 << 20
 MAX_ARTIFACT_ID = 128
 MAX_INT = 2**63 - 1
 _TYPE = re.compile(r"[A-Za-z][A-Za-z0-9_.:-]{0,63}")
+# orjson makes a float of an integer that 64 bits don't hold.
+_LONG_NUMBER = re.compile(r"[0-9]{19}")
+_LONG_NUMBER_BYTES = re.compile(rb"[0-9]{19}")
 
 
 class EventType(StrEnum):
@@ -158,12 +162,20 @@ def _escaped(payload: Mapping[str, Any]) -> str:
     return json.dumps(payload, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
 
 
-def read_text(text: str) -> Any:
-    """The value of a stored payload; lone surrogates come back as they were."""
-    try:
-        return orjson.loads(text)
-    except orjson.JSONDecodeError:
-        return json.loads(text)
+def read_text(text: str | bytes) -> Any:
+    """The value of JSON; lone surrogates and integers of any size come back as they were.
+
+    Raises: ValueError for what is no JSON, a bare NaN included.
+    """
+    long = _LONG_NUMBER_BYTES.search(text) if isinstance(text, bytes) else _LONG_NUMBER.search(text)
+    if long is None:
+        with contextlib.suppress(orjson.JSONDecodeError):
+            return orjson.loads(text)
+    return json.loads(text, parse_constant=_refuse_constant)
+
+
+def _refuse_constant(word: str) -> NoReturn:
+    raise ValueError(f"{word} is no JSON")
 
 
 def storable(type_: str, payload: Mapping[str, Any], seq: int | None) -> tuple[str, str]:

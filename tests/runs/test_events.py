@@ -38,6 +38,20 @@ def test_any_payload_comes_back_from_ascii_text(payload):
     assert json.loads(text) == payload
 
 
+@pytest.mark.parametrize("number", [2**63 - 1, 2**63, -(2**63) - 1, 2**64, 10**40, 12345678901234567890.5])
+def test_numbers_of_any_size_stay_what_they_are(number):
+    read = read_text(stored_text({"n": number}))["n"]
+    assert (read, type(read)) == (number, type(number))
+
+
+@pytest.mark.parametrize(
+    "text", ['{"n": NaN}', b'{"n": -Infinity}', '{"n": 12345678901234567890, "x": NaN}', "{"]
+)
+def test_what_is_no_json_is_refused(text):
+    with pytest.raises(ValueError, match=r"."):
+        read_text(text)
+
+
 @pytest.mark.parametrize(
     ("type_", "payload"),
     [

@@ -2,12 +2,12 @@
 
 from collections.abc import Sequence
 
-import orjson
 from sqlalchemy import ColumnElement, delete, insert, select
 
 from codefyui_core.control.seal import Seal
 from codefyui_core.errors import CodefyError
 from codefyui_core.plugin.values import JsonObject
+from codefyui_core.runs.events import read_text, stored_text
 
 from .database import Database
 from .tables import plugin_state
@@ -32,12 +32,12 @@ class PluginDocuments:
             ).first()
         if row is None:
             return None
-        found: JsonObject = orjson.loads(self._seal.open(row.value) if row.sealed else row.value)
+        found: JsonObject = read_text(self._seal.open(row.value) if row.sealed else row.value)
         return found
 
     async def put(self, key: str, value: JsonObject, *, sealed: bool = False) -> None:
         """Raises: CodefyError for a document over 64 KiB or a key over 256 characters."""
-        data = orjson.dumps(value)
+        data = stored_text(value).encode()
         if len(data) > LIMIT_BYTES or not 0 < len(key) <= 256:
             raise CodefyError(
                 f"A plugin's document has at most {LIMIT_BYTES} bytes under a key of 1 to 256 characters."

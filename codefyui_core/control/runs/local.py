@@ -8,15 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import orjson
-
 from codefyui_core.clocks import AttentiveClock
 from codefyui_core.errors import CodefyError
 from codefyui_core.files import Folders
 from codefyui_core.plugin.values import JsonObject
 from codefyui_core.runner.api import Ending, Go, Launch, RunProcess, RunStarter
 from codefyui_core.runner.install_folders import folder_spec
-from codefyui_core.runs.events import EventType
+from codefyui_core.runs.events import EventType, read_text
 from codefyui_core.runs.queue import kind_of
 from codefyui_core.runs.status import Cause, Outcome, StopReason
 from codefyui_core.settings import ControlSettings, Install, environment_of_runs
@@ -176,7 +174,7 @@ class Execution:
     async def _items(self, line: bytes) -> Sequence[Item]:
         """The item that a line is; none for the outcome, which is kept for the end."""
         try:
-            said = orjson.loads(line)
+            said = read_text(line)
             kind, payload = said["kind"], said.get("payload") or {}
             if kind == "outcome":
                 self._keep(payload)
