@@ -128,6 +128,13 @@ class Agent:
         )
         await self.link.accepted()
         self._log.info("connected to %s as %s", self._url(), welcome.worker.name)
+        if welcome.version != self._me.version:
+            self._log.warning(
+                "this agent is of version %s, the control plane of %s: it only finishes its runs. Then update "
+                "it (cdui update) and start it again",
+                self._me.version,
+                welcome.version,
+            )
         self._cancel_report()
         self._reporting = asyncio.create_task(self._greet(welcome, session), name="report")
 
@@ -188,6 +195,9 @@ class Agent:
 
     def granted(self, message: GrantMessage) -> None:
         self.holdings.granted(message)
+
+    def gathering_s(self) -> float:
+        return self.holdings.gathering_s()
 
     async def next_batch(self, window_bytes: int) -> Batch | None:
         return await self.holdings.next_batch(window_bytes)

@@ -177,8 +177,8 @@ class Attempt:
         return sum(size for _, size in self._unacked)
 
     @property
-    def backlog(self) -> bool:
-        """It executes no more: it may wait for those that do."""
+    def ended(self) -> bool:
+        """It executes no more."""
         return self.machine.state in {State.ENDED, State.GONE}
 
     @property

@@ -35,9 +35,12 @@ from .machine import STOP_GRACE_S, Effect, State
 from .places import Places
 from .spool import Spool
 from .stream import Stream, item
+from .turns import Turns
 
 ASIDE_KEEP_S = 30 * 24 * 3600.0
 ASIDE_BYTES = 1 << 30
+BACKLOG_PART = 2
+"""Of the window, what a backlog may fill beside attempts that keep up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +77,7 @@ class Holdings:
         self._drivers: dict[tuple[str, int], Driver] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._lives: dict[tuple[str, int], asyncio.Task[None]] = {}
-        self._order: list[tuple[str, int]] = []
+        self._turns = Turns()
         self._done = Done(places.spools / "done")
         self._worker_id = ""
         self._db_id = ""
@@ -90,6 +93,10 @@ class Holdings:
             self._log.warning("the spool %s belongs to an agent that may still run; left alone", path)
         for one in left:
             spool = await asyncio.to_thread(partial(Spool, one.path, disk=self._disk))
+            if spool.last == 0 and one.end is None:
+                # Without its first record nothing ran, and the control plane may send it again.
+                await asyncio.to_thread(folder.remove, one.path)
+                continue
             stream = Stream(spool, news=self._news, log=self._log)
             stream.start()
             self._add(
@@ -166,19 +173,38 @@ class Holdings:
     def _live_keys(self) -> Sequence[AttemptKey]:
         return [AttemptKey(run_id=run_id, attempt=number) for run_id, number in self._lives]
 
+    def gathering_s(self) -> float:
+        """How long the next batch still gathers what comes, in seconds; not positive: it doesn't."""
+        waiting = (key for key, one in self._attempts.items() if one.sendable)
+        return self._turns.wait_s(waiting, asyncio.get_running_loop().time())
+
     async def next_batch(self, window_bytes: int) -> Batch | None:
-        """Of the attempts in turn, those that execute first; None when nothing may be sent now."""
-        if sum(one.unacked_bytes for one in self._attempts.values()) >= window_bytes:
+        """Of the attempts in turn; None when nothing may be sent now."""
+        unacked = sum(one.unacked_bytes for one in self._attempts.values())
+        if unacked >= window_bytes:
             return None
-        waiting = [key for key in self._order if self._attempts[key].sendable]
-        for key in sorted(waiting, key=lambda key: self._attempts[key].backlog):
+        now = asyncio.get_running_loop().time()
+        waiting = [key for key, one in self._attempts.items() if one.sendable]
+        for key in self._turns.order(waiting, self._is_live, now):
             attempt = self._attempts.get(key)
-            batch = await attempt.batch() if attempt is not None else None
+            if attempt is None or unacked >= self._share(key, window_bytes):
+                continue
+            live = self._is_live(key)
+            batch = await attempt.batch()
             if batch is not None and key in self._attempts:
-                self._order.remove(key)
-                self._order.append(key)
+                self._turns.sent(key, now, live=live, full=attempt.sendable)
                 return batch
         return None
+
+    def _is_live(self, key: tuple[str, int]) -> bool:
+        """Its run executes, and the line keeps up with it."""
+        return not (self._attempts[key].ended or self._turns.behind(key))
+
+    def _share(self, key: tuple[str, int], window_bytes: int) -> int:
+        """Old events leave room for live ones: what fills the window is taken in before what comes next."""
+        if self._is_live(key) or not any(map(self._is_live, self._attempts)):
+            return window_bytes
+        return window_bytes // BACKLOG_PART
 
     def acked(self, entries: Iterable[AckEntry]) -> None:
         for entry in entries:
@@ -348,12 +374,11 @@ class Holdings:
     def _add(self, attempt: Attempt) -> None:
         key = (attempt.head.run_id, attempt.head.attempt)
         self._attempts[key] = attempt
-        self._order.append(key)
+        self._turns.add(key)
 
     def _forget(self, key: tuple[str, int]) -> None:
         self._attempts.pop(key, None)
-        if key in self._order:
-            self._order.remove(key)
+        self._turns.forget(key)
 
     def _spawn(self, work: Coroutine[None, None, None]) -> None:
         task = asyncio.create_task(work)

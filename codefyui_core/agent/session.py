@@ -14,7 +14,7 @@ from pydantic import BaseModel
 
 from codefyui_core.clocks import AfterPause, AttentiveClock
 from codefyui_core.wire import codec
-from codefyui_core.wire.limits import AGENT_BEAT_S, AGENT_SILENCE_S, BATCH_WAIT_S, FRAME_BYTES
+from codefyui_core.wire.limits import AGENT_BEAT_S, AGENT_SILENCE_S, FRAME_BYTES
 from codefyui_core.wire.messages import (
     Ack,
     AgentBeat,
@@ -54,6 +54,7 @@ class Duty(Protocol):
     def assign(self, message: Assign) -> None: ...
     def stop(self, message: Stop) -> None: ...
     def granted(self, message: GrantMessage) -> None: ...
+    def gathering_s(self) -> float: ...
     async def next_batch(self, window_bytes: int) -> Batch | None: ...
     def beat(self, number: int) -> AgentBeat: ...
 
@@ -135,20 +136,16 @@ class AgentSession:
         self.drop(f"the control plane was silent for {AGENT_SILENCE_S:g} s")
 
     async def _write(self) -> None:
-        last_items = -1.0
-        loop = asyncio.get_running_loop()
         while not self._socket.closed:
             self._wake.clear()
             while self._queue:
                 await self._socket.send_frame(self._queue.popleft(), aiohttp.WSMsgType.TEXT)
             self.sent.set()
             if self._window_bytes and not self._leaving:
-                # A batch gathers what comes within 50 ms of the one before; the first goes at once.
-                if (wait := last_items + BATCH_WAIT_S - loop.time()) > 0:
-                    await asyncio.sleep(wait)
+                if (wait_s := self._duty.gathering_s()) > 0:
+                    await asyncio.sleep(wait_s)
                 batch = await self._duty.next_batch(self._window_bytes)
                 if batch is not None:
-                    last_items = loop.time()
                     await self._socket.send_frame(batch.frame, aiohttp.WSMsgType.TEXT)
                     continue
             await self._wake.wait()
