@@ -1,7 +1,10 @@
 """What happens to runs when the line, the control plane or the agent goes."""
 
+import shutil
+
 import pytest
 
+from codefyui_core.agent.spool import Spool
 from codefyui_core.wire.messages import StopReason, VerdictKind
 
 
@@ -158,7 +161,8 @@ async def test_after_a_power_loss_the_end_gets_a_number_that_nobody_used(line):
     await line.until(lambda: len(texts(stored)) == 20)
     await agent.kill()
     for path in line.user_data.glob("agent-spool/*/r1.1/*.log"):
-        path.write_bytes(path.read_bytes()[:150])  # what was synced: the acceptance alone
+        raw = path.read_bytes()
+        path.write_bytes(raw[: raw.index(b"\xc0\xde", 2)])  # what was synced: the acceptance alone
     await line.agent()
     await line.until(lambda: stored.final)
     assert stored.position == 22
@@ -283,3 +287,72 @@ async def test_a_planned_restart_is_waited_for_and_runs_go_on(line):
     await line.control.start()
     await line.until(lambda: texts(stored) == ["meanwhile"])
     assert process.stops == []
+
+
+@pytest.mark.parametrize("lost", ["the records", "the whole disk"])
+@pytest.mark.point(6)
+async def test_an_acceptance_that_the_disk_lost_leaves_an_attempt_that_may_be_sent_again(line, lost):
+    agent = await line.agent()
+    line.desk.gate.clear()
+    stored = await line.control.assign()
+    process = await line.starter.process()
+    await agent.kill()
+    for spool in line.user_data.glob("agent-spool/*/r1.1"):
+        if lost == "the whole disk":
+            shutil.rmtree(spool)
+        for path in spool.glob("*.log"):
+            path.write_bytes(b"")
+    line.desk.gate.set()
+    assert stored.position == 0
+    await line.agent()
+    await line.until(lambda: len(line.desk.hellos) == 2)
+    assert line.desk.hellos[1] == ()
+    assert not process.went.done()
+    again = await line.control.assign()
+    second = await line.starter.process(1)
+    await line.until(second.went.done)
+    second.end("succeeded")
+    await line.until(lambda: again.final)
+    assert again.kinds == ["accepted", "exited", "end"]
+
+
+@pytest.mark.point(17)
+async def test_a_spool_that_was_not_trimmed_in_time_is_trimmed_by_the_welcome(line):
+    agent = await line.agent()
+    stored, process = await begin(line)
+    for number in range(20):
+        process.log(str(number))
+    await line.until(lambda: len(texts(stored)) == 20)
+    folder = next(line.user_data.glob("agent-spool/*/r1.1"))
+    kept = {path.name: path.read_bytes() for path in folder.iterdir()}
+    process.end("succeeded")
+    await line.until(lambda: line.spools() == [])
+    await agent.kill()
+    folder.mkdir()
+    for name, data in kept.items():
+        (folder / name).write_bytes(data)
+    batches = len(line.desk.batches)
+    await line.agent()
+    await line.until(lambda: line.spools() == [])
+    assert line.desk.batches[batches:] == []
+
+
+@pytest.mark.point(20)
+async def test_what_a_restored_database_lacks_and_the_spool_gave_up_is_a_counted_gap(line, monkeypatch):
+    monkeypatch.setitem(Spool.__init__.__kwdefaults__, "segment_bytes", 500)
+    await line.agent()
+    stored, process = await begin(line)
+    for number in range(20):
+        process.log(f"{number:03d}")
+    await line.until(lambda: len(texts(stored)) == 20)
+    folder = next(line.user_data.glob("agent-spool/*/r1.1"))
+    await line.until(lambda: min(int(path.stem) for path in folder.glob("*.log")) > 3)
+    stored.position, stored.items = 2, stored.items[:2]
+    line.control.cut()
+    process.end("succeeded")
+    await line.until(lambda: stored.final)
+    skip = next(item for item in stored.items if item.kind == "skip")
+    kept_from = skip.payload["to"] + 1
+    assert skip.payload == {"from": 3, "to": kept_from - 1, "reason": "not_kept"}
+    assert texts(stored) == [f"{n:03d}" for n in (0, *range(kept_from - 2, 20))]
+    assert stored.final == "succeeded"

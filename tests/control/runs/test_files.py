@@ -179,6 +179,18 @@ async def test_a_worker_that_is_drained_while_files_are_prepared_gets_nothing(st
     await agent.got(run_id)
 
 
+@pytest.mark.point(2)
+async def test_a_server_that_died_while_it_prepared_files_prepares_them_again(stored, prepared, kit):
+    agent, run_id = prepared
+    await stored.restart()
+    assert await stored.status(run_id) == "queued"
+    stored.store.gate.set()
+    await agent.connect()
+    await agent.got(run_id)
+    assert [run.id for run, _, _ in stored.store.staged] == [run_id, run_id]
+    assert len(agent.assigns(run_id)) == 1
+
+
 @pytest.mark.spec("catalog/queued-run-rechecked-before-send")
 async def test_types_that_are_gone_once_files_are_prepared_fail_the_run(stored, prepared):
     agent, run_id = prepared

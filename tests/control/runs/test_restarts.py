@@ -344,3 +344,34 @@ async def test_another_server_on_the_database_stops_this_one_from_writing(room, 
     with pytest.raises(kit.error) as refused:
         await room.service.cancel(run_id)
     assert refused.value.code == "server.replaced"
+
+
+@pytest.mark.point(9)
+async def test_a_refusal_that_was_lost_is_given_again(room):
+    agent = await room.worker()
+    agent.refuses = True
+    run_id = await room.submit(target=agent.name)
+    first = await agent.assigned(run_id)
+    await agent.drop()
+    agent.received.clear()
+    await agent.connect()
+    again = await agent.assigned(run_id)
+    assert (again.attempt, again.lease) == (first.attempt, first.lease)
+    await agent.refuse(again, "device_unknown", retry=False)
+    assert (await room.row(run_id))["status"] == "failed"
+    assert "execution_start" not in [one["type"] for one in await room.log(run_id)]
+
+
+@pytest.mark.point(12)
+async def test_a_batch_that_was_received_and_not_stored_is_sent_again(room, kit):
+    agent = await room.worker()
+    run_id, key = await running(room, agent)
+    room.service.writer._task.cancel()
+    sending = asyncio.create_task(agent.report(key, kit.event(n=1), kit.event(n=2)))
+    await kit.until(lambda: room.service.writer._jobs)
+    await room.restart()
+    sending.cancel()
+    assert (await agent.connect())[run_id].position == 1
+    await agent.deliver(key, 2)
+    log = await room.log(run_id)
+    assert [one["payload"]["n"] for one in log if one["type"] == "log"] == [1, 2]
