@@ -42,6 +42,9 @@ def list_workers(context: Context) -> None:
             for worker in found["workers"]
         ],
     )
+    for worker in found["workers"]:
+        if worker["status_reason"]:
+            click.echo(f"{worker['name']}: {worker['status_reason']}")
 
 
 @workers_command.command("token")

@@ -229,6 +229,10 @@ class Desk:
     async def check_leases(self, worker_id, attempts):
         return False
 
+    async def awaits(self, worker_id, attempts):
+        live = self.live_attempts(worker_id)
+        return any((one.run_id, one.attempt) in live for one in attempts)
+
     async def in_flight(self, worker_id):
         return 0
 
@@ -407,7 +411,7 @@ class Line:
     def user_data(self):
         return self.install.user_data
 
-    async def agent(self, *, token=True, name="box", clock=None, **plan):
+    async def agent(self, *, token=True, name="box", clock=None, version=VERSION, **plan):
         """Starts one; the first enrolls."""
         known = {"url": self.control.url, "name": name} | plan
         if token is True and not list((self.user_data / "agent").glob("*.token")):
@@ -424,7 +428,7 @@ class Line:
             registry=self.registry,
             starter=self.starter,
             catalog=catalog,
-            version=VERSION,
+            version=version,
             clock=clock,
             signals=False,
         )

@@ -184,6 +184,8 @@ class WorkerRow(Row):
     id: str
     name: str
     status: Literal["online", "degraded", "offline", "disabled"]
+    status_reason: str
+    """Why a connected worker gets no runs at all; mostly empty."""
     connected: bool
     last_seen: str | None
     version: str | None

@@ -5,7 +5,6 @@ import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from itertools import count
-from typing import Literal
 
 from aiohttp import web
 
@@ -29,6 +28,7 @@ from codefyui_core.wire.messages import (
 
 from .actors import Actor, Actors
 from .admission import Before, Decision, Party, Scene, decide
+from .denials import NotAdmitted, busy, denied, held, mismatch, other_version, unreadable
 from .errors import CredentialRevoked, NotEnrolled
 from .line import Line, close_socket, new_socket
 from .peer import Peer, peer_of
@@ -42,17 +42,6 @@ REFUSAL_HEADER = "X-CodefyUI-Refusal"
 """In every HTTP refusal of ours; a 401 or 403 without it came from a proxy."""
 AT_ONCE = 64
 """Handshakes that look into the database at the same time."""
-BUSY_AFTER_S = 5.0
-HELD_AFTER_S = 60.0
-
-
-class NotAdmitted(Exception):
-    """The connection is refused with this frame."""
-
-    def __init__(self, refused: Refused, *, listed: bool = True) -> None:
-        super().__init__(refused.reason)
-        self.refused = refused
-        self.listed = listed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,6 +76,8 @@ class Arrival:
     line: Line
     hello: Hello | None = None
     session: Session | None = None
+    mismatch: str = ""
+    """It has another version than we, in words."""
 
     @property
     def said(self) -> Hello:
@@ -192,51 +183,78 @@ class Reception:
             "refused worker %s from %s: %s", name, arrival.peer.address or "a tunnel", refused.reason
         )
         if no.listed:
-            self._room.refusals.add(
-                name=name, address=arrival.peer.address, code=refused.code.value, reason=refused.reason
-            )
+            self._list(arrival, refused)
         arrival.line.finish(refused)
+
+    def _list(self, arrival: Arrival, refused: Refused) -> None:
+        self._room.refusals.add(
+            name=arrival.worker.name,
+            address=arrival.peer.address,
+            code=refused.code.value,
+            reason=refused.reason,
+        )
 
     # ------------------------------------------------------------ hello
 
     async def _admit(self, arrival: Arrival) -> None:
-        silence = self._room.clock.timer(HANDSHAKE_S, arrival.line.abort)
+        silence = self._room.clock.timer(HANDSHAKE_S, lambda: self._too_slow(arrival))
         try:
             arrival.hello = await self._hello(arrival)
         except codec.BadFrame as error:
-            raise _bad(error) from error
+            raise unreadable(error) from error
         finally:
             silence.cancel()
         if arrival.hello.name.lower() != arrival.worker.name.lower():
-            raise _refused(
+            raise denied(
                 RefusalCode.OTHER_NAME,
                 f"this credential belongs to worker {arrival.worker.name}, not {arrival.hello.name}; "
                 f"forget it (cdui agent forget) to enroll under another name",
             )
         if arrival.hello.instance:
             reason = "this control plane doesn't serve instances; start the agent without --instance"
-            raise _refused(RefusalCode.BAD_MESSAGE, reason)
+            raise denied(RefusalCode.BAD_MESSAGE, reason)
         async with self._at_once:
             await self._seat(arrival)
 
+    def _too_slow(self, arrival: Arrival) -> None:
+        """The rest of hello didn't come. One of another version may not know that it has to."""
+        if arrival.mismatch:
+            arrival.line.finish(other_version(arrival.mismatch))
+        else:
+            arrival.line.abort()
+
     async def _hello(self, arrival: Arrival) -> Hello:
+        """Another version may have other fields: what can't be read of it is refused for its version."""
         first = await _next(arrival.line)
-        protocol, version = codec.read_version(first)
-        self._check_version(protocol, version)
+        self._compare(arrival, *codec.read_version(first))
+        try:
+            hello = await self._rest(arrival, first)
+        except codec.BadFrame as error:
+            if arrival.mismatch:
+                raise NotAdmitted(other_version(arrival.mismatch)) from error
+            raise
+        self._compare(arrival, hello.protocol, hello.version)
+        if arrival.mismatch and not hello.attempts:
+            raise NotAdmitted(other_version(arrival.mismatch))
+        return hello
+
+    async def _rest(self, arrival: Arrival, first: str) -> Hello:
         message = arrival.line.read(first) if not codec.is_head(first) else None
         while message is None:
             message = arrival.line.read(await _next(arrival.line))
         if not isinstance(message, Hello):
             raise codec.BadFrame(message.t, "the first message has to be hello")
-        self._check_version(message.protocol, message.version)
         return message
 
-    def _check_version(self, protocol: int, version: str) -> None:
-        if version != self._room.version or protocol != PROTOCOL:
-            text = f"version mismatch: worker {version[:64]}, control plane {self._room.version}"
-            if version == self._room.version:
-                text += f" (protocol {protocol} and {PROTOCOL})"
-            raise _refused(RefusalCode.VERSION_MISMATCH, text)
+    def _compare(self, arrival: Arrival, protocol: int, version: str) -> None:
+        arrival.mismatch = mismatch(protocol, version, ours=self._room.version)
+        if protocol != PROTOCOL:
+            raise NotAdmitted(other_version(arrival.mismatch))
+
+    async def _check_version(self, arrival: Arrival) -> None:
+        """Row 1. An agent of another version that holds runs of ours is let in to finish those."""
+        if arrival.mismatch and not await self._room.desk().awaits(arrival.worker.id, arrival.said.attempts):
+            raise NotAdmitted(other_version(arrival.mismatch))
 
     # ------------------------------------------------------------ admission
 
@@ -248,28 +266,29 @@ class Reception:
                 self._check_open()
                 # Read again: it may have been removed or re-keyed while this hello waited.
                 arrival.worker = await self._still_enrolled(arrival)
+                await self._check_version(arrival)
                 if actor.is_stale(arrival.said.incarnation, arrival.said.dial):
-                    raise _busy("a newer connection of this agent is here already")
+                    raise busy("a newer connection of this agent is here already")
                 await self._decide(arrival, actor)
                 await self._welcome(arrival, actor)
         except (NotAdmitted, ConnectionError):
             raise
         except Exception as error:
             room.log.exception("the hello of worker %s failed", arrival.worker.name)
-            raise _busy("the control plane can't use its database now") from error
+            raise busy("the control plane can't use its database now") from error
 
     async def _still_enrolled(self, arrival: Arrival) -> WorkerRow:
         try:
             return await self._authenticate(arrival.credential, arrival.peer)
         except CredentialRevoked as error:
             # Authenticating has listed it, once an hour.
-            raise _refused(RefusalCode.REVOKED, error.message, listed=False) from error
+            raise denied(RefusalCode.REVOKED, error.message, listed=False) from error
         except NotEnrolled as error:
-            raise _refused(RefusalCode.UNKNOWN_CREDENTIAL, error.message, retry="later") from error
+            raise denied(RefusalCode.UNKNOWN_CREDENTIAL, error.message, retry="later") from error
 
     def _check_open(self) -> None:
         if not self._room.open():
-            raise _busy("the control plane is starting or stopping")
+            raise busy("the control plane is starting or stopping")
 
     async def _decide(self, arrival: Arrival, actor: Actor) -> None:
         answered: bool | None = None
@@ -280,7 +299,7 @@ class Reception:
                 case Decision.ADMIT | Decision.REPLACE:
                     return
                 case Decision.HELD:
-                    raise _held(arrival.worker.name)
+                    raise held(arrival.worker.name)
                 case Decision.PROBE:
                     assert holder is not None
                     answered = await holder.probe(PROBE_S)
@@ -288,7 +307,7 @@ class Reception:
                     assert holder is not None
                     holder.line.abort()
                     if not await self._room.actors.down_locked(holder, "its machine went silent"):
-                        raise _busy("the control plane can't use its database now")
+                        raise busy("the control plane can't use its database now")
 
     async def _scene(self, arrival: Arrival, actor: Actor, answered: bool | None) -> Scene:
         hello, worker, holder = arrival.said, arrival.worker, actor.session
@@ -319,7 +338,10 @@ class Reception:
             raise
         actor.seated(hello.incarnation, hello.dial)
         room.actors.seat(actor, session)
-        if room.refusals.clear(arrival.worker.name):
+        if arrival.mismatch:
+            self._list(arrival, other_version(arrival.mismatch))
+            room.log.warning("worker %s only finishes its runs: %s", arrival.worker.name, arrival.mismatch)
+        elif room.refusals.clear(arrival.worker.name):
             room.log.info("worker %s connected, its refusal is cleared", arrival.worker.name)
         await room.connected(session)
 
@@ -344,6 +366,7 @@ class Reception:
             types=types,
             wants_catalog=hello.catalog_hash is not None and types is None,
             around=room.around(),
+            finishing=arrival.mismatch,
         )
 
     def _told(self, arrival: Arrival) -> dict[str, object]:
@@ -409,32 +432,6 @@ def _party(hello: Hello) -> Party:
         home_id=hello.home_id,
         one_shot=hello.one_shot or bool(hello.instance),
     )
-
-
-def _refused(
-    code: RefusalCode, reason: str, *, retry: Literal["never", "later"] = "never", listed: bool = True
-) -> NotAdmitted:
-    return NotAdmitted(Refused(code=code, reason=reason, retry=retry), listed=listed)
-
-
-def _busy(reason: str) -> NotAdmitted:
-    refused = Refused(code=RefusalCode.BUSY, reason=reason, retry="later", after_s=BUSY_AFTER_S)
-    return NotAdmitted(refused, listed=False)
-
-
-def _held(name: str) -> NotAdmitted:
-    reason = (
-        f"another agent holds the name {name}, or its runs do; stop that agent, or give this one a name of "
-        f"its own with --name"
-    )
-    return NotAdmitted(
-        Refused(code=RefusalCode.NAME_HELD, reason=reason, retry="later", after_s=HELD_AFTER_S)
-    )
-
-
-def _bad(error: codec.BadFrame) -> NotAdmitted:
-    reason = f"the hello can't be read: {error.reason}"
-    return NotAdmitted(Refused(code=RefusalCode.BAD_MESSAGE, reason=reason, retry="later"))
 
 
 def _refusal(error: CodefyError) -> web.Response:

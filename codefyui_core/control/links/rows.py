@@ -87,6 +87,7 @@ class RowMaker:
             "id": worker.id,
             "name": worker.name,
             "status": self._status(worker, session),
+            "status_reason": _reason(session),
             "connected": online,
             "last_seen": None if last_seen is None else rfc3339(last_seen),
             "version": worker.version,
@@ -116,6 +117,8 @@ class RowMaker:
             return "disabled"
         if session is None:
             return "offline"
+        if session.finishing:
+            return "degraded"
         own = self.own()
         hashed = session.hello.catalog_hash
         degraded = own is not None and hashed is not None and hashed != own.definitions.hash
@@ -152,3 +155,10 @@ class RowMaker:
 
     def _failed(self, session: Session | None) -> list[Any]:
         return [] if session is None else [one.model_dump() for one in session.hello.plugins_failed]
+
+
+def _reason(session: Session | None) -> str:
+    """Why a connected worker gets no runs, when its status alone doesn't say it."""
+    if session is None or not session.finishing:
+        return ""
+    return f"{session.finishing}; it finishes its runs, gets no new ones, and is refused after the last"

@@ -40,6 +40,7 @@ from codefyui_core.wire.messages import (
 )
 
 from .catalogs import Comparison, Own, compare
+from .denials import other_version
 from .line import Line
 
 MAX_WAITING_BYTES = 8 * WINDOW_BYTES
@@ -82,7 +83,9 @@ class Session:
         types: frozenset[str] | None,
         wants_catalog: bool,
         around: Surroundings,
+        finishing: str = "",
     ) -> None:
+        """``finishing``: why its agent is only let in to finish the runs that it has."""
         self.number = number
         self.worker_id = worker_id
         self.hello = hello
@@ -91,7 +94,8 @@ class Session:
         self.current = True
         """False: a newer session speaks, or the line is down. What still comes is dropped unread."""
         self.ready = False
-        self.accepting = hello.accepting
+        self.finishing = finishing
+        self.accepting = hello.accepting and not finishing
         self.facts: Mapping[str, JsonObject | None] = {}
         self.trust: JsonObject | None = None
         self.free_memory: Mapping[str, int] = {}
@@ -158,13 +162,22 @@ class Session:
         return compared is None or bool(compared.missing)
 
     def send(self, message: Assign | Stop | GrantMessage) -> None:
-        """Queue a frame; lost when the line is down."""
+        """Queue a frame; lost when the line is down. An agent that only finishes its runs gets no new one."""
+        if self.finishing and isinstance(message, Assign):
+            self._decline((message.run_id, message.attempt))
+            return
         try:
             self.line.send(message)
         except BadFrame as error:
             self._around.log.error("a message for worker %s can't be sent: %s", self.view.name, error)
         if isinstance(message, Assign):
             self._expect_answer((message.run_id, message.attempt))
+
+    def _decline(self, key: tuple[str, int]) -> None:
+        """As its agent would: nothing of it began, and it goes back to its place in the queue."""
+        self._queue(
+            Refuse(run_id=key[0], attempt=key[1], code="draining", detail=self.finishing, retry=True), 0
+        )
 
     def _expect_answer(self, key: tuple[str, int]) -> None:
         """An assignment is accepted or refused within 30 s, or a fresh hello has to tell."""
@@ -236,13 +249,10 @@ class Session:
     # ------------------------------------------------------------ beats and silence
 
     def _beat(self, beat: AgentBeat) -> None:
-        news = (self.accepting, self.free_memory) != (beat.accepting, beat.free_memory)
-        offers = self.accepting != beat.accepting
-        self.accepting, self.free_memory, self.spool_bytes = (
-            beat.accepting,
-            beat.free_memory,
-            beat.spool_bytes,
-        )
+        accepting = beat.accepting and not self.finishing
+        news = (self.accepting, self.free_memory) != (accepting, beat.free_memory)
+        offers = self.accepting != accepting
+        self.accepting, self.free_memory, self.spool_bytes = accepting, beat.free_memory, beat.spool_bytes
         if news:
             self._around.changed(self.worker_id)
         if offers:
@@ -295,6 +305,7 @@ class Session:
             await self._patiently(message)
             self._waiting.popleft()
             self._waiting_bytes -= size
+            self._leave_when_finished()
 
     async def _patiently(self, message: FromAgent) -> None:
         """Until the database took it: it may be away for long, and nothing is acknowledged meanwhile."""
@@ -354,6 +365,7 @@ class Session:
             self._around.desk.offers_changed(self.worker_id)
         elif self._reported and not (self.wants_catalog and self._types is None):
             self.ready = True
+            self._decline_unlisted()
             await self._around.desk.welcomed(self.worker_id)
 
     async def _catalog(self, message: CatalogMessage) -> None:
@@ -378,6 +390,21 @@ class Session:
         """Say bye and close."""
         self.down_why = self.down_why or f"the connection was closed ({bye.reason})"
         self.line.finish(bye)
+
+    def _decline_unlisted(self) -> None:
+        """What was assigned before and never arrived isn't sent to an agent that only finishes its runs."""
+        listed = {(one.run_id, one.attempt) for one in self.hello.attempts}
+        for key in self._around.desk.live_attempts(self.worker_id) if self.finishing else ():
+            if key not in listed:
+                self._decline(key)
+
+    def _leave_when_finished(self) -> None:
+        """The last end of an agent that only finishes its runs is recorded: refused as it would have been."""
+        if not (self.finishing and self.ready and self.current) or self._waiting:
+            return
+        if not self._around.desk.live_attempts(self.worker_id):
+            self.down_why = self.down_why or self.finishing
+            self.line.finish(other_version(self.finishing))
 
     def dispose(self) -> None:
         self.current = False

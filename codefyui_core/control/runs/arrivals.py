@@ -180,3 +180,12 @@ def in_flight_proved(held: Sequence[RunRecord], listed: Sequence[HelloAttempt]) 
         for record in held
         if record.state not in OVER
     )
+
+
+def any_proved(held: Sequence[RunRecord], listed: Sequence[HelloAttempt]) -> bool:
+    """Does somebody show a valid lease for any of them, late ones included?"""
+    by_key = {(record.id, record.attempt): record for record in held}
+    return any(
+        (record := by_key.get((one.run_id, one.attempt))) is not None and _proves(record, one)
+        for one in listed
+    )

@@ -128,6 +128,10 @@ class RunDesk(Protocol):
         """Admission row 4: does the newcomer show a valid lease for each attempt in flight?"""
         ...
 
+    async def awaits(self, worker_id: str, attempts: Sequence[HelloAttempt]) -> bool:
+        """Does the newcomer list an attempt, with its lease, whose end isn't recorded yet?"""
+        ...
+
     async def in_flight(self, worker_id: str) -> int:
         """Attempts of this worker that are neither final nor void."""
         ...

@@ -625,5 +625,8 @@ class RunService:
     async def check_leases(self, worker_id: str, attempts: Sequence[HelloAttempt]) -> bool:
         return await self._desk.check_leases(worker_id, attempts)
 
+    async def awaits(self, worker_id: str, attempts: Sequence[HelloAttempt]) -> bool:
+        return await self._desk.awaits(worker_id, attempts)
+
     async def in_flight(self, worker_id: str) -> int:
         return await self._desk.in_flight(worker_id)

@@ -30,7 +30,7 @@ from codefyui_core.wire.messages import (
     WantGrant,
 )
 
-from .arrivals import Arrival, Settled, in_flight_proved
+from .arrivals import Arrival, Settled, any_proved, in_flight_proved
 from .board import Board, Ghost
 from .decisions import EXECUTING, drop, end_alone, failed, grace_over, interrupted, link_down
 from .desk import WorkerDirectory
@@ -417,6 +417,9 @@ class WorkerDesk:
 
     async def check_leases(self, worker_id: str, attempts: Sequence[HelloAttempt]) -> bool:
         return in_flight_proved(self._board.in_flight(worker_id), attempts)
+
+    async def awaits(self, worker_id: str, attempts: Sequence[HelloAttempt]) -> bool:
+        return any_proved(self._board.of_place(worker_id), attempts)
 
     async def in_flight(self, worker_id: str) -> int:
         return len(self._board.in_flight(worker_id))

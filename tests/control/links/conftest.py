@@ -90,6 +90,9 @@ class Desk:
     async def check_leases(self, worker_id, attempts):
         return self.leases_fit
 
+    async def awaits(self, worker_id, attempts):
+        return any((one.run_id, one.attempt) in self.live for one in attempts)
+
     async def in_flight(self, worker_id):
         return self.flying
 

@@ -25,6 +25,7 @@ async def test_the_row_of_a_connected_worker(room, credential):
     assert row == {
         "name": "gpu-box",
         "status": "online",
+        "status_reason": "",
         "connected": True,
         "last_seen": "2026-01-01T00:00:00.000Z",
         "version": "1.2.3",
