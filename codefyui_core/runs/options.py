@@ -44,7 +44,8 @@ class PoolTarget(Model):
     """The pool of one-shot agents."""
 
     pool: Literal["one-shot"]
-    device: str | None = None
+    device: Annotated[str | None, Field(pattern=DEVICE.pattern)] = None
+    """Of the kind that the agent has to offer."""
 
 
 Target = ServerTarget | AnyTarget | WorkerTarget | PoolTarget
@@ -99,6 +100,11 @@ def parse_target(value: str | JsonObject | None, device: str | None = None) -> T
     raise ValueError(
         'a target is "server", "any", a worker\'s name, {"worker": name} or {"pool": "one-shot", "device": kind}'
     )
+
+
+def is_instance_id(text: str) -> bool:
+    """May ``text`` name one of several agents of a worker? It has no dot, so ``<worker>.<ID>`` has one."""
+    return WORKER_NAME.match(text) is not None
 
 
 def worker_name_problem(name: str) -> str | None:

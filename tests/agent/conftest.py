@@ -160,6 +160,7 @@ class Desk:
         self.unknown = VerdictKind.DISCARD
         self.batches = []
         self.asked = 0
+        self.claim_problems = {}
 
     async def hello(self, worker_id, incarnation, attempts):
         self.hellos.append(attempts)
@@ -226,7 +227,10 @@ class Desk:
         self.asked += 1
         return [key for key, stored in self.attempts.items() if stored.final is None]
 
-    async def check_leases(self, worker_id, attempts):
+    def claim_problem(self, claim):
+        return self.claim_problems.get(claim.run_id)
+
+    async def check_leases(self, worker_id, incarnation, attempts):
         return False
 
     async def awaits(self, worker_id, attempts):

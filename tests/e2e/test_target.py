@@ -62,7 +62,7 @@ def test_a_detached_run_prints_its_id(shared_site: Site, file: Path) -> None:
     [
         ({"target": {"worker": "nobody"}}, "target.unknown"),
         ({"target": "nobody"}, "target.unknown"),
-        ({"target": {"pool": "one-shot", "device": "cpu"}}, "target.not_served"),
+        ({"target": {"pool": "one-shot"}, "record_outputs": True}, "target.not_served"),
         ({"target": {"elsewhere": 1}}, "run.option_invalid"),
         ({"target": 5}, "run.option_invalid"),
         ({"target": "box", "device": "cuda:0"}, "target.device_unknown"),

@@ -2,17 +2,19 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 
 from codefyui_core.clocks import AttentiveClock
 from codefyui_core.control.runs.desk import RunDesk
+from codefyui_core.runs.record import split_identity
 from codefyui_core.wire.messages import ControlBye
 
 from .session import RETRY_S, Session
 
 
 class Actor:
-    """Of one worker. ``lock`` is held for everything that changes who speaks for it."""
+    """Of one worker, or of one of its instances. ``lock`` is held for everything that changes who speaks for it."""
 
     def __init__(self, worker_id: str) -> None:
         self.worker_id = worker_id
@@ -59,11 +61,44 @@ class Actors:
         actor = self._actors.get(worker_id)
         return None if actor is None else actor.session
 
+    def family(self, worker_id: str) -> Sequence[Actor]:
+        """The worker's own, and those of its instances."""
+        return [actor for name, actor in sorted(self._actors.items()) if split_identity(name)[0] == worker_id]
+
+    def instances(self, worker_id: str) -> Sequence[Session]:
+        """Of the worker, as far as they are connected."""
+        sessions = [actor.session for actor in self.family(worker_id) if actor.worker_id != worker_id]
+        return [session for session in sessions if session is not None]
+
     def forget(self, worker_id: str) -> None:
         """The worker was removed."""
-        actor = self._actors.get(worker_id)
-        if actor is not None and actor.session is None and not actor.lock.locked():
-            del self._actors[worker_id]
+        for actor in self.family(worker_id):
+            if actor.session is None and not actor.lock.locked():
+                del self._actors[actor.worker_id]
+
+    @asynccontextmanager
+    async def held(self, worker_id: str) -> AsyncIterator[Sequence[Session]]:
+        """Nobody comes or goes for the worker and its instances meanwhile; the sessions that there are."""
+        self.of(worker_id)
+        async with AsyncExitStack() as stack:
+            actors = self.family(worker_id)
+            for actor in actors:
+                await stack.enter_async_context(actor.lock)
+            yield [actor.session for actor in actors if actor.session is not None]
+
+    @asynccontextmanager
+    async def revoking(self, worker_id: str) -> AsyncIterator[None]:
+        """Nobody speaks for them any more: told so when the block is done."""
+        async with self.held(worker_id) as sessions:
+            for session in sessions:
+                self.of(session.worker_id).session = None
+                session.dispose()
+                session.told_down = True
+            try:
+                yield
+            finally:
+                for session in sessions:
+                    session.finish(ControlBye(reason="revoked"))
 
     def seat(self, actor: Actor, session: Session) -> None:
         """The newcomer speaks from now on. Under the actor's lock."""

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import count
 
 from aiohttp import web
@@ -13,6 +13,8 @@ from codefyui_core.control.db.database import Database
 from codefyui_core.control.runs.desk import RunDesk
 from codefyui_core.errors import CodefyError, status_of
 from codefyui_core.plugin.values import JsonObject
+from codefyui_core.runs.options import is_instance_id
+from codefyui_core.runs.record import identity
 from codefyui_core.wire import codec
 from codefyui_core.wire.limits import HANDSHAKE_S, PROBE_S
 from codefyui_core.wire.messages import (
@@ -28,6 +30,7 @@ from codefyui_core.wire.messages import (
 
 from .actors import Actor, Actors
 from .admission import Before, Decision, Party, Scene, decide
+from .claims import Claims, claim_of
 from .denials import NotAdmitted, busy, denied, held, mismatch, other_version, unreadable
 from .errors import CredentialRevoked, NotEnrolled
 from .line import Line, close_socket, new_socket
@@ -64,6 +67,7 @@ class Room:
     backend_data: Callable[[Session], Awaitable[dict[str, JsonObject]]]
     connected: Callable[[Session], Awaitable[None]]
     """A session was welcomed."""
+    claims: Claims = field(default_factory=Claims)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -83,6 +87,15 @@ class Arrival:
     def said(self) -> Hello:
         assert self.hello is not None
         return self.hello
+
+    @property
+    def place(self) -> str:
+        """The identity that it asks for."""
+        return identity(self.worker.id, self.said.instance)
+
+    @property
+    def name(self) -> str:
+        return identity(self.worker.name, self.said.instance)
 
 
 class Reception:
@@ -157,6 +170,7 @@ class Reception:
         else:
             await self._follow(arrival)
         finally:
+            self._room.claims.release(arrival)
             arrival.line.closing = True
             writing.cancel()
             await asyncio.gather(writing, return_exceptions=True)
@@ -210,9 +224,10 @@ class Reception:
                 f"this credential belongs to worker {arrival.worker.name}, not {arrival.hello.name}; "
                 f"forget it (cdui agent forget) to enroll under another name",
             )
-        if arrival.hello.instance:
-            reason = "this control plane doesn't serve instances; start the agent without --instance"
-            raise denied(RefusalCode.BAD_MESSAGE, reason)
+        if arrival.hello.instance and not (arrival.hello.one_shot and is_instance_id(arrival.hello.instance)):
+            raise denied(
+                RefusalCode.BAD_MESSAGE, "only a one-shot agent is an instance, and its ID has no dot"
+            )
         async with self._at_once:
             await self._seat(arrival)
 
@@ -253,14 +268,14 @@ class Reception:
 
     async def _check_version(self, arrival: Arrival) -> None:
         """Row 1. An agent of another version that holds runs of ours is let in to finish those."""
-        if arrival.mismatch and not await self._room.desk().awaits(arrival.worker.id, arrival.said.attempts):
+        if arrival.mismatch and not await self._room.desk().awaits(arrival.place, arrival.said.attempts):
             raise NotAdmitted(other_version(arrival.mismatch))
 
     # ------------------------------------------------------------ admission
 
     async def _seat(self, arrival: Arrival) -> None:
         room = self._room
-        actor = room.actors.of(arrival.worker.id)
+        actor = room.actors.of(arrival.place)
         try:
             async with actor.lock:
                 self._check_open()
@@ -270,6 +285,7 @@ class Reception:
                 if actor.is_stale(arrival.said.incarnation, arrival.said.dial):
                     raise busy("a newer connection of this agent is here already")
                 await self._decide(arrival, actor)
+                self._claim(arrival)
                 await self._welcome(arrival, actor)
         except (NotAdmitted, ConnectionError):
             raise
@@ -299,7 +315,7 @@ class Reception:
                 case Decision.ADMIT | Decision.REPLACE:
                     return
                 case Decision.HELD:
-                    raise held(arrival.worker.name)
+                    raise held(arrival.name, one_shot=_party(arrival.said).one_shot)
                 case Decision.PROBE:
                     assert holder is not None
                     answered = await holder.probe(PROBE_S)
@@ -314,23 +330,36 @@ class Reception:
         newcomer = _party(hello)
         if holder is not None:
             return Scene(newcomer=newcomer, holder=_party(holder.hello), probe_answered=answered)
-        in_flight = await self._room.desk().in_flight(worker.id)
-        shows = in_flight > 0 and await self._room.desk().check_leases(worker.id, hello.attempts)
+        desk, place = self._room.desk(), arrival.place
+        in_flight = await desk.in_flight(place)
+        shows = in_flight > 0 and await desk.check_leases(place, hello.incarnation, hello.attempts)
         before = Before(
             machine_id=worker.machine_id, home_id=worker.home_id, one_shot=worker.last_agent_one_shot
         )
         return Scene(newcomer=newcomer, before=before, in_flight=in_flight, shows_leases=shows)
 
+    def _claim(self, arrival: Arrival) -> None:
+        """Row 9. The connection holds the claim until it ends."""
+        claim = claim_of(arrival.said, arrival.place, arrival.name)
+        if claim is None:
+            return
+        problem = self._room.desk().claim_problem(claim)
+        if problem is None and not self._room.claims.take(claim.run_id, arrival.said.incarnation, arrival):
+            problem = f"another agent was started for run {claim.run_id}"
+        if problem is not None:
+            raise denied(RefusalCode.RUN_NOT_WAITING, problem)
+
     # ------------------------------------------------------------ welcome
 
     async def _welcome(self, arrival: Arrival, actor: Actor) -> None:
         room, hello = self._room, arrival.said
-        verdicts = await room.desk().hello(arrival.worker.id, hello.incarnation, hello.attempts)
+        verdicts = await room.desk().hello(arrival.place, hello.incarnation, hello.attempts)
         types = await self._types(hello)
         session = self._session(arrival, actor, types)
         arrival.session = session
         try:
-            arrival.worker = await room.workers.update(arrival.worker.id, **self._told(arrival))
+            if not hello.instance:  # instances change nothing of the credential's own entry
+                arrival.worker = await room.workers.update(arrival.worker.id, **self._told(arrival))
             session.line.send(self._welcome_of(session, verdicts, await room.backend_data(session)))
         except BaseException:
             session.dispose()
@@ -341,8 +370,8 @@ class Reception:
         if arrival.mismatch:
             self._list(arrival, other_version(arrival.mismatch))
             room.log.warning("worker %s only finishes its runs: %s", arrival.worker.name, arrival.mismatch)
-        elif room.refusals.clear(arrival.worker.name):
-            room.log.info("worker %s connected, its refusal is cleared", arrival.worker.name)
+        elif room.refusals.clear(arrival.name):
+            room.log.info("worker %s connected, its refusal is cleared", arrival.name)
         await room.connected(session)
 
     async def _types(self, hello: Hello) -> frozenset[str] | None:
@@ -358,7 +387,7 @@ class Reception:
         room, hello = self._room, arrival.said
         return Session(
             number=(room.db.epoch << 32) + next(self._numbers),
-            worker_id=arrival.worker.id,
+            worker_id=arrival.place,
             hello=hello,
             line=arrival.line,
             lock=actor.lock,

@@ -9,6 +9,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from codefyui_core.control.db.tables import attempts, runs
 from codefyui_core.plugin.values import JsonObject
+from codefyui_core.runs.record import identity
 from codefyui_core.runs.status import AttemptState, RunStatus
 from codefyui_core.settings import ControlSettings
 from codefyui_core.wire.messages import DeviceInfo
@@ -23,7 +24,7 @@ IN_FLIGHT = (AttemptState.ASSIGNED, AttemptState.ACTIVE, AttemptState.AWAY)
 
 @dataclass(slots=True, kw_only=True)
 class Load:
-    """What runs take of the workers, by worker."""
+    """What runs take of the workers, by worker and by instance."""
 
     used: dict[tuple[str, str], int] = field(default_factory=dict)
     """(worker id, device) -> slots."""
@@ -35,12 +36,13 @@ class Load:
 async def read_load(connection: AsyncConnection) -> Load:
     """From the tables of runs, which the queue machine keeps."""
     load = Load()
-    columns = (attempts.c.worker_id, attempts.c.devices, attempts.c.slots_released)
+    columns = (attempts.c.worker_id, attempts.c.instance, attempts.c.devices, attempts.c.slots_released)
     held = select(*columns).where(attempts.c.worker_id.is_not(None), attempts.c.state.in_(IN_FLIGHT))
-    for worker_id, devices, released in await connection.execute(held):
-        load.running[worker_id] = load.running.get(worker_id, 0) + 1
+    for worker_id, instance, devices, released in await connection.execute(held):
+        place = identity(worker_id, instance)
+        load.running[place] = load.running.get(place, 0) + 1
         for device in () if released else devices or ():
-            load.used[worker_id, device] = load.used.get((worker_id, device), 0) + 1
+            load.used[place, device] = load.used.get((place, device), 0) + 1
     waiting = select(runs.c.worker_name, func.count()).where(
         runs.c.status == RunStatus.QUEUED, runs.c.worker_name.is_not(None)
     )
@@ -52,7 +54,7 @@ async def read_load(connection: AsyncConnection) -> Load:
 def slots_of(settings: ControlSettings, worker: str, device: str) -> int:
     """How many runs at once on one device of one worker."""
     caps: Mapping[str, int] = settings.run_queue_max_concurrent
-    for key in (f"{worker}/{device}", device):
+    for key in (f"{worker}/{device}", f"{worker.partition('.')[0]}/{device}", device):
         if key in caps:
             return caps[key]
     cpu = device.startswith("cpu")

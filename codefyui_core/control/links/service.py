@@ -19,6 +19,7 @@ from codefyui_core.plugin.connector import Invitation
 from codefyui_core.plugin.storage import StorageControl
 from codefyui_core.plugin.values import JsonObject
 from codefyui_core.plugin.views import WorkerChanged, WorkerEvent, WorkerEventKind, WorkerView
+from codefyui_core.runs.record import identity
 from codefyui_core.settings import ControlSettings, Install
 from codefyui_core.this_machine import machine_id as this_machine
 from codefyui_core.wire.messages import CatalogMessage, ControlBye, LineSettings, Report
@@ -179,17 +180,8 @@ class WorkerService:
         """Its older credential is gone, and what executes with it ends. A repeated request does this again:
         the one before it may have broken off after the credential was changed.
         """
-        actor = self._actors.of(worker_id)
-        async with actor.lock:
-            session, actor.session = actor.session, None
-            if session is not None:
-                session.dispose()
-                session.told_down = True
-            try:
-                await self._desk().worker_rekeyed(worker_id)
-            finally:
-                if session is not None:
-                    session.finish(ControlBye(reason="revoked"))
+        async with self._actors.revoking(worker_id):
+            await self._desk().worker_rekeyed(worker_id)
 
     async def make_token(
         self,
@@ -279,17 +271,21 @@ class WorkerService:
         return self._actors.session(worker_id)
 
     async def by_name(self, name: str) -> KnownWorker | None:
-        row = await self._workers.by_name(name)
+        base, _, instance = name.partition(".")
+        row = await self._workers.by_name(base)
         if row is None:
             return None
-        session = self._actors.session(row.id)
+        session = self._actors.session(identity(row.id, instance))
         if session is not None:
             return KnownWorker(
                 view=session.view,
                 devices=session.devices,
-                facts=session.facts or row.facts,
+                facts=session.facts or ({} if instance else row.facts),
                 node_types=session.node_types,
             )
+        if instance:
+            view = instance_view(view_of(row, None, server_machine_id=self._machine_id), instance)
+            return KnownWorker(view=view, devices=(), facts={}, node_types=None)
         types = None if row.catalog_hash is None else await self._types(row.catalog_hash)
         return KnownWorker(view=self._view(row), devices=row.devices, facts=row.facts, node_types=types)
 
@@ -315,16 +311,13 @@ class WorkerService:
         found = {hashed: await self._types(hashed) for hashed in hashes}
         types = {hashed: names for hashed, names in found.items() if names is not None}
         now_ms = milliseconds(self._clock)
+        listed: list[tuple[WorkerRow, Session | None]] = []
+        for row in rows:
+            listed.append((row, self._actors.session(row.id)))
+            listed += ((instance_row(row, one), one) for one in self._actors.instances(row.id))
         return [
-            self._rows.row(
-                row,
-                session := self._actors.session(row.id),
-                load,
-                types=types,
-                fields=self._fields(row, session),
-                now_ms=now_ms,
-            )
-            for row in rows
+            self._rows.row(row, session, load, types=types, fields=self._fields(row, session), now_ms=now_ms)
+            for row, session in listed
         ]
 
     def _fields(self, row: WorkerRow, session: Session | None) -> JsonObject:
@@ -352,18 +345,9 @@ class WorkerService:
         Raises: WorkerNotFound.
         """
         row = await self._workers.revoke(name, milliseconds(self._clock))
-        actor = self._actors.of(row.id)
-        async with actor.lock:
-            session, actor.session = actor.session, None
-            if session is not None:
-                session.dispose()
-                session.told_down = True
-            try:
-                await self._desk().worker_removed(row.id, row.name)
-                await self._workers.forget(row.id)
-            finally:
-                if session is not None:
-                    session.finish(ControlBye(reason="revoked"))
+        async with self._actors.revoking(row.id):
+            await self._desk().worker_removed(row.id, row.name)
+            await self._workers.forget(row.id)
         self._actors.forget(row.id)
         self._feed.changed(row.id)
         self._log.info("worker %s was removed", row.name)
@@ -377,11 +361,11 @@ class WorkerService:
         Raises: WorkerNotFound.
         """
         worker_id = (await self._known(name)).id
-        actor = self._actors.of(worker_id)
-        async with actor.lock:  # a hello on its way in would seat what it read before
+        async with self._actors.held(worker_id) as sessions:
+            # A hello on its way in would seat what it read before.
             row = await self._workers.update(worker_id, drained=drained)
-            if actor.session is not None:
-                actor.session.view = replace(actor.session.view, drained=drained)
+            for session in sessions:
+                session.view = replace(session.view, drained=drained)
         self._desk().offers_changed(row.id)
         self._feed.changed(row.id)
         self._log.info("worker %s is %s", row.name, "drained" if drained else "no longer drained")
@@ -403,6 +387,8 @@ class WorkerService:
     # ------------------------------------------------------------ what sessions ask for
 
     async def _keep_report(self, session: Session, report: Report) -> None:
+        if session.hello.instance:
+            return  # the worker's own agent may offer something else
         await self._workers.update(
             session.worker_id,
             facts=self._wanted(session, report.storage),
@@ -445,6 +431,10 @@ class WorkerService:
         self._tell(WorkerEventKind.CONNECTED, session.view, through=through)
 
     async def _gone(self, session: Session) -> None:
+        if session.hello.instance:
+            view = replace(session.view, connected=False)
+            self._tell(WorkerEventKind.DISCONNECTED, view, through=None)
+            return
         with suppress(CodefyError):  # it was removed meanwhile
             row = await self._workers.update(session.worker_id, last_seen=milliseconds(self._clock))
             self._tell(WorkerEventKind.DISCONNECTED, self._view(row), through=None)

@@ -194,6 +194,11 @@ class Session:
         if timer is not None:
             timer.cancel()
 
+    def run_gone(self) -> None:
+        """Let the agent go: the run that it was started for can't be had any more."""
+        self._around.log.info("worker %s can't have run %s any more", self.view.name, self.claimed_run)
+        self.finish(ControlBye(reason="run_gone"))
+
     # ------------------------------------------------------------ reading
 
     async def read(self) -> str:

@@ -21,6 +21,7 @@ from .unit import Unit
 
 _GONE = frozenset({Phase.PUBLISHING, Phase.ENDED, Phase.LOST})
 """Phases in which no process of the run is left."""
+_NOT_BEGUN = frozenset({State.ASSIGNED, State.AWAY_ASSIGNED})
 Key = tuple[str, int]
 
 
@@ -172,14 +173,19 @@ def _verdict(
     )
 
 
-def in_flight_proved(held: Sequence[RunRecord], listed: Sequence[HelloAttempt]) -> bool:
-    """Does somebody show a valid lease for every attempt in flight?"""
+def in_flight_proved(held: Sequence[RunRecord], incarnation: str, listed: Sequence[HelloAttempt]) -> bool:
+    """Does the newcomer show a valid lease for every attempt in flight? The process that an attempt was sent
+    to needs none for one that hasn't begun: the assignment may have been lost with the line.
+    """
     shown = {(one.run_id, one.attempt): one for one in listed}
-    return all(
-        (one := shown.get((record.id, record.attempt))) is not None and _proves(record, one)
-        for record in held
-        if record.state not in OVER
-    )
+
+    def proved(record: RunRecord) -> bool:
+        one = shown.get((record.id, record.attempt))
+        if one is not None:
+            return _proves(record, one)
+        return record.state in _NOT_BEGUN and record.now.incarnation == incarnation
+
+    return all(proved(record) for record in held if record.state not in OVER)
 
 
 def any_proved(held: Sequence[RunRecord], listed: Sequence[HelloAttempt]) -> bool:

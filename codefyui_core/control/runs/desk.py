@@ -60,6 +60,10 @@ class WorkerLink(Protocol):
         """Queue a frame on its line; lost when the line is down (hello repairs)."""
         ...
 
+    def run_gone(self) -> None:
+        """Let the agent go: the run that it was started for can't be had any more."""
+        ...
+
 
 class WorkerDirectory(Protocol):
     """All workers, as runs see them."""
@@ -82,6 +86,18 @@ class KnownWorker:
     devices: Sequence[DeviceInfo]
     facts: Mapping[str, JsonObject | None]
     node_types: frozenset[str] | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """An agent on its way in that was started for one run (``--run-id``)."""
+
+    run_id: str
+    place: str
+    """Its identity."""
+    name: str
+    """The worker's, with ``.<instance>`` for one."""
+    devices: tuple[str, ...]
 
 
 class RunDesk(Protocol):
@@ -124,8 +140,14 @@ class RunDesk(Protocol):
         """What the control plane believes the worker executes, for the beat's check."""
         ...
 
-    async def check_leases(self, worker_id: str, attempts: Sequence[HelloAttempt]) -> bool:
+    async def check_leases(self, worker_id: str, incarnation: str, attempts: Sequence[HelloAttempt]) -> bool:
         """Admission row 4: does the newcomer show a valid lease for each attempt in flight?"""
+        ...
+
+    def claim_problem(self, claim: "Claim") -> str | None:
+        """Admission row 9: why the agent can't have the run that it was started for. None: the run waits for
+        it, or is its own already.
+        """
         ...
 
     async def awaits(self, worker_id: str, attempts: Sequence[HelloAttempt]) -> bool:

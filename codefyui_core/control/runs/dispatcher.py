@@ -173,6 +173,7 @@ class Dispatcher:
             instance=instance,
             lease_hash=hash_lease(lease),
             devices=candidate.devices,
+            incarnation=link.incarnation[:32],
             backend=ready.backend,
             ticket=None if ready.staged is None else ready.staged.ticket.model_dump(mode="json"),
             grant_version=0 if ready.staged is None or ready.staged.grant is None else 1,

@@ -51,6 +51,10 @@ class Places:
             for candidate in self._on_worker(link, needs, waiting.run_id)
         )
 
+    def claims(self) -> frozenset[str]:
+        """Runs that an agent was started for: no other gets them."""
+        return frozenset(link.claimed_run for link in self._workers.live() if link.claimed_run is not None)
+
     def claimed(self, lines: Lines) -> Iterator[tuple[Waiting, Sequence[Candidate]]]:
         """Runs that an agent was started for (``--run-id``), wherever they are in their lines."""
         for link in self._workers.live():

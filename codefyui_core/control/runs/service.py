@@ -42,7 +42,7 @@ from codefyui_core.wire.messages import (
 
 from . import decisions
 from .board import Board, Request
-from .desk import WorkerDirectory
+from .desk import Claim, WorkerDirectory
 from .dispatcher import Dispatcher, Placed, Ready
 from .documents import DiskLook, complete, prepare
 from .feeds import Feeds
@@ -90,7 +90,6 @@ class RunService:
         clock: AttentiveClock,
         log: logging.Logger,
         stores: Mapping[str, StorageControl[Any, Any, Any, Any]],
-        pool_served: bool = False,
     ) -> None:
         self._db = db
         self._catalog = catalog
@@ -183,7 +182,7 @@ class RunService:
             now_ms=lambda: milliseconds(clock.now()),
             pins={info.distribution: info.version for info in registry.plugins},
         )
-        self._judge = Judge(workers, self._storages, pool_served=pool_served)
+        self._judge = Judge(workers, self._storages)
         self._storing = Storing(db=db, board=self.board, writer=self.writer)
         self._waits = Waits(
             board=self.board,
@@ -622,8 +621,13 @@ class RunService:
     def live_attempts(self, worker_id: str) -> Sequence[tuple[str, int]]:
         return self._desk.live_attempts(worker_id)
 
-    async def check_leases(self, worker_id: str, attempts: Sequence[HelloAttempt]) -> bool:
-        return await self._desk.check_leases(worker_id, attempts)
+    async def check_leases(
+        self, worker_id: str, incarnation: str, attempts: Sequence[HelloAttempt]
+    ) -> bool:
+        return await self._desk.check_leases(worker_id, incarnation, attempts)
+
+    def claim_problem(self, claim: Claim) -> str | None:
+        return self._desk.claim_problem(claim)
 
     async def awaits(self, worker_id: str, attempts: Sequence[HelloAttempt]) -> bool:
         return await self._desk.awaits(worker_id, attempts)

@@ -69,10 +69,9 @@ def read_target(options: RunOptions) -> Target:
 
 
 class Judge:
-    """Knows the workers and the storage backends. ``pool_served``: there can be one-shot agents."""
+    """Knows the workers and the storage backends."""
 
-    def __init__(self, workers: WorkerDirectory, storages: Storages, *, pool_served: bool = False) -> None:
-        self._pool_served = pool_served
+    def __init__(self, workers: WorkerDirectory, storages: Storages) -> None:
         self._workers = workers
         self._storages = storages
 
@@ -106,15 +105,12 @@ class Judge:
         line = found[0] if len(found) == 1 else asked
         return _judged(target, asked, prepared, f"server/{line}")
 
-    def _in_pool(self, target: PoolTarget, asked: str, prepared: Prepared, options: RunOptions) -> Judged:
-        if not self._pool_served:
-            raise CodefyError(
-                "The pool of one-shot agents isn't served by this version. Name a worker, or use any.",
-                code="target.not_served",
-            )
+    @staticmethod
+    def _in_pool(target: PoolTarget, asked: str, prepared: Prepared, options: RunOptions) -> Judged:
+        """One line a kind of device: which card a job gets is its batch system's choice."""
         if options.record_outputs:
             raise _not_recorded("the one-shot pool")
-        device = target.device or asked
+        device = kind_of(target.device or asked)
         target = PoolTarget(pool=target.pool, device=device)
         return _judged(target, device, prepared, f"{ONE_SHOT}/{device}")
 
@@ -179,7 +175,7 @@ def _judged(target: Target, device: str, prepared: Prepared, queue_key: str) -> 
 
 def _not_recorded(whom: str) -> CodefyError:
     return CodefyError(
-        f"Recorded outputs can't be read from {whom}: its agent exits with the run. Turn off Record node "
-        "outputs, or choose another target.",
+        f"Recorded outputs can't be read from {whom}: its agent exits with the run, and recording needs a "
+        "worker that stays. Turn off Record node outputs, or choose another target.",
         code="target.not_served",
     )

@@ -5,19 +5,20 @@ from sqlalchemy import update
 from codefyui_core.clocks import AttentiveClock
 from codefyui_core.control.db.tables import runs
 from codefyui_core.errors import CodefyError
-from codefyui_core.runs.options import WorkerTarget
+from codefyui_core.runs.options import PoolTarget, WorkerTarget
 from codefyui_core.runs.status import Cause
 
 from .board import Board, Needs
 from .decisions import drop, failed
 from .desk import WorkerDirectory
-from .submit import ONE_SHOT
 from .unit import Unit
 from .writer import Writer
 
-LOOK_S = 5.0
-SAVE_EVERY = 12
-"""Looks between two saves."""
+LOOKS = 20
+"""Within a timeout, so that none is late by more than a part of it."""
+SHORTEST_LOOK_S = 1.0
+LONGEST_LOOK_S = 5.0
+SAVE_S = 60.0
 
 
 class Waits:
@@ -39,54 +40,63 @@ class Waits:
         self._timeout_s = timeout_s
         self.waited: dict[str, float] = {}
         """Seconds, by run."""
+        self._seen: dict[str, float] = {}
+        """When a run was counted last."""
 
     async def run(self) -> None:
         """Until cancelled."""
         if self._timeout_s <= 0:
             return
-        looks = 0
+        look_s = min(LONGEST_LOOK_S, max(SHORTEST_LOOK_S, self._timeout_s / LOOKS))
+        saved_at = self._clock.monotonic()
         while True:
-            before = self._clock.monotonic()
-            await self._clock.sleep(LOOK_S)
-            looks += 1
+            await self._clock.sleep(look_s)
             try:
-                await self.look(self._clock.monotonic() - before)
-                if looks % SAVE_EVERY == 0:
+                await self.look()
+                if self._clock.monotonic() - saved_at >= SAVE_S:
+                    saved_at = self._clock.monotonic()
                     await self._save()
             except CodefyError:
-                continue
+                continue  # the database is away: the next look counts on
 
-    async def look(self, elapsed_s: float) -> None:
-        """Count, and fail what waited long enough."""
+    async def look(self) -> None:
+        """Count, and fail what waited long enough. A run counts from the first look that finds it."""
+        now = self._clock.monotonic()
         timed = [run_id for line in await self._lines() for run_id in self._board.lines.in_order(line)]
         for run_id in timed:
-            self.waited[run_id] = self.waited.get(run_id, 0.0) + elapsed_s
-        for run_id in [run_id for run_id in self.waited if run_id not in self._board.lines]:
+            since = now - self._seen.get(run_id, now)
+            self.waited[run_id] = self.waited.get(run_id, 0.0) + since
+        self._seen = dict.fromkeys(timed, now)
+        for run_id in [run_id for run_id in self.waited if not self._is_waiting(run_id)]:
             del self.waited[run_id]
         text = f"no one-shot worker took the run within {self._timeout_s:g} s"
         for run_id in [run_id for run_id in timed if self.waited[run_id] >= self._timeout_s]:
             await self._writer.run(drop(run_id, failed(text, Cause.TIMEOUT)))
 
+    def _is_waiting(self, run_id: str) -> bool:
+        """Also while it is being placed, which may come to nothing."""
+        return run_id in self._board.lines or run_id in self._board.holds
+
     async def _lines(self) -> list[str]:
         """Lines whose runs wait for a one-shot worker: the pool's, and those of workers that were one."""
-        found = []
-        for line in self._board.lines.counts():
-            name = self._named(line)
-            if line.startswith(f"{ONE_SHOT}/") or (name is not None and await self._is_one_shot(name)):
-                found.append(line)
-        return found
+        return [line for line in self._board.lines.counts() if await self._is_timed(line)]
 
-    def _named(self, line: str) -> str | None:
+    async def _is_timed(self, line: str) -> bool:
+        """All runs of a line have the same target."""
         first = next(iter(self._board.lines.in_order(line)), None)
         waiting = None if first is None else self._board.lines.get(first)
         needs = None if waiting is None else waiting.needs
-        if isinstance(needs, Needs) and isinstance(needs.target, WorkerTarget):
-            return needs.target.worker
-        return None
+        target = needs.target if isinstance(needs, Needs) else None
+        if isinstance(target, WorkerTarget):
+            return await self._is_one_shot(target.worker)
+        return isinstance(target, PoolTarget)
 
     async def _is_one_shot(self, name: str) -> bool:
+        """An instance always is one, also of a worker whose own agent stays."""
+        if "." in name:
+            return True
         known = await self._workers.by_name(name)
-        return "." in name or (known is not None and known.view.one_shot)
+        return known is not None and known.view.one_shot
 
     async def _save(self) -> None:
         waited = dict(self.waited)

@@ -32,8 +32,9 @@ from codefyui_core.wire.messages import (
 
 from .arrivals import Arrival, Settled, any_proved, in_flight_proved
 from .board import Board, Ghost
-from .decisions import EXECUTING, drop, end_alone, failed, grace_over, interrupted, link_down
-from .desk import WorkerDirectory
+from .claiming import Claimants, claim_problem
+from .decisions import EXECUTING, OVER, drop, end_alone, failed, grace_over, interrupted, link_down
+from .desk import Claim, WorkerDirectory
 from .dispatcher import Placed
 from .fold import AttemptUnknown, Batch, Fold, lease_fits
 from .graces import Graces
@@ -98,6 +99,7 @@ class WorkerDesk:
         self._stopping = stopping
         self._resend = resend
         self.graces = Graces(clock, grace_s, self._grace_is_over)
+        self._claimants = Claimants(board, workers)
         self._unsent: set[tuple[str, int]] = set()
         """To be sent again once the welcome is out."""
         self._late: dict[str, set[tuple[str, int]]] = {}
@@ -110,6 +112,9 @@ class WorkerDesk:
         for change in changes:
             for effect in change.effects:
                 self._carry_out(effect, change.after)
+            if change.after.state in OVER:
+                attempt = change.after.attempt_now
+                self._claimants.ended(change.after.id, None if attempt is None else attempt.incarnation)
             if change.after.state is State.SETTLED:
                 self._settled(change.before)
 
@@ -222,6 +227,9 @@ class WorkerDesk:
                 self._resend(record, self._board.leases.get(key, ""))
             elif self._grants.lacking(record):
                 self._grants.renew(record.id, whole=True)
+        link = self._workers.link(worker_id)
+        if link is not None:
+            self._claimants.look(link)
         self._kick()
 
     # ------------------------------------------------------------ while connected
@@ -415,8 +423,11 @@ class WorkerDesk:
         held = {(record.id, record.attempt) for record in self._board.in_flight(worker_id)}
         return sorted(held | self._late.get(worker_id, set()))
 
-    async def check_leases(self, worker_id: str, attempts: Sequence[HelloAttempt]) -> bool:
-        return in_flight_proved(self._board.in_flight(worker_id), attempts)
+    async def check_leases(self, worker_id: str, incarnation: str, attempts: Sequence[HelloAttempt]) -> bool:
+        return in_flight_proved(self._board.in_flight(worker_id), incarnation, attempts)
+
+    def claim_problem(self, claim: Claim) -> str | None:
+        return claim_problem(self._board, claim)
 
     async def awaits(self, worker_id: str, attempts: Sequence[HelloAttempt]) -> bool:
         return any_proved(self._board.of_place(worker_id), attempts)

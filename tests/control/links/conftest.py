@@ -33,6 +33,7 @@ class Desk:
     verdicts: tuple = ()
     flying: int = 0
     leases_fit: bool = False
+    claim_answer: str | None = None
     live: tuple = ()
     calls: list = field(default_factory=list)
     items_answer: object = None
@@ -87,7 +88,11 @@ class Desk:
     def live_attempts(self, worker_id):
         return self.live
 
-    async def check_leases(self, worker_id, attempts):
+    def claim_problem(self, claim):
+        self._call("claim_problem", claim)
+        return self.claim_answer
+
+    async def check_leases(self, worker_id, incarnation, attempts):
         return self.leases_fit
 
     async def awaits(self, worker_id, attempts):

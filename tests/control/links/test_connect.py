@@ -307,8 +307,9 @@ async def test_removing_nobody_says_so(room):
         await room.service.remove("nobody")
 
 
-async def test_instances_are_refused_with_a_reason(room, credential):
+@pytest.mark.parametrize("changes", [{"instance": "7"}, {"instance": "a.b", "one_shot": True}])
+async def test_an_instance_is_a_one_shot_agent_whose_id_has_no_dot(room, credential, changes):
     agent = await room.connect(credential)
-    frame = await agent.hello(instance="7", one_shot=True)
-    assert frame["code"] == "bad_message"
-    assert "--instance" in frame["reason"]
+    frame = await agent.hello(**changes)
+    assert (frame["code"], frame["retry"]) == ("bad_message", "never")
+    assert "one-shot" in frame["reason"]

@@ -215,6 +215,7 @@ class Agent:
     spool: dict = field(default_factory=dict)
     received: list = field(default_factory=list)
     refuses: object = None
+    let_go: int = 0
 
     @property
     def id(self):
@@ -244,6 +245,9 @@ class Agent:
         if isinstance(message, Assign) and self.refuses is None:
             key = (message.run_id, message.attempt)
             self.spool.setdefault(key, Held(message.lease, message.graph, message.options, message.devices))
+
+    def run_gone(self):
+        self.let_go += 1
 
     # what a test does with it
 
@@ -406,7 +410,6 @@ class Room:
             clock=self.clock,
             log=logging.getLogger("runs"),
             stores=self.stores,
-            pool_served=True,
         )
         await self.service.start()
         return self

@@ -557,8 +557,8 @@ async def test_who_shows_every_lease_is_the_holder_or_its_heir(room):
     listed = agent.listed()
     service = room.service
     assert await service.in_flight(agent.id) == 2
-    assert await service.check_leases(agent.id, listed)
-    assert not await service.check_leases(agent.id, listed[:1])
+    assert await service.check_leases(agent.id, agent.incarnation, listed)
+    assert not await service.check_leases(agent.id, agent.incarnation, listed[:1])
     wrong = listed[1].model_copy(update={"lease": "0" * 32})
-    assert not await service.check_leases(agent.id, (listed[0], wrong))
+    assert not await service.check_leases(agent.id, agent.incarnation, (listed[0], wrong))
     assert set(service.live_attempts(agent.id)) == {(one.run_id, 1) for one in listed}
