@@ -182,7 +182,7 @@ def chosen_device(asked: str, offered: tuple[str, ...]) -> str:
 
     Raises: UsageProblem for one that this machine doesn't offer.
     """
-    from ..runs.queue import matching
+    from ..runs.devices import matching
 
     found = matching(asked, offered)
     if not found:

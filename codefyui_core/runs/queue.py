@@ -1,47 +1,34 @@
-"""Lines of waiting runs, and who goes next where. Pure: what is free and who fits is handed in.
+"""Who of the waiting runs goes next where. Pure: what is free and who fits is handed in.
 
 There is one line for each queue key (``server/cpu``, ``gpu-box/cuda``, ``any/cuda``, ``one-shot/cuda``), first
-come, first served. Within a line, runs that need the same things (files, node types) form a group; only the first
-of each group is ever looked at, so a look costs as much as there are groups, not runs.
+come, first served. Within a line, runs that need the same things (files, node types) form a group, and only the
+first of each group is ever looked at. One that was looked at and found no room waits on a shelf, with all that fit
+the same places: a look then costs as much as there are shelves and runs that can be placed, not as much as wait.
 """
 
 import heapq
-from bisect import bisect_left, insort
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-Slot = tuple[str, str]
-"""The holder of a device (a worker's identity, empty for the server) and the device's name there."""
+from .devices import KINDS, kind_of, matching
+from .lines import Candidate, Fitting, Head, Lines, Shelf, Slot, Waiting
+from .sharing import Shares
 
-KINDS = ("cuda", "mps", "cpu")
-"""Best first: what ``auto`` takes."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Waiting:
-    """A run in a line."""
-
-    run_id: str
-    seq: int
-    """Order of submission."""
-    line: str
-    """Its queue key."""
-    needs: Hashable = None
-    """Equal for runs that fit exactly the same places."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Candidate:
-    """A place that would do for a run."""
-
-    place: str
-    """Identity of the worker; empty for the server."""
-    devices: tuple[str, ...]
-    slots: tuple[Slot, ...]
-    """What is counted; differs from place and devices where two places share a card."""
-    rank: int = 0
-    """Lower goes first, before anything else is compared."""
+__all__ = [
+    "KINDS",
+    "Candidate",
+    "Capacity",
+    "Lines",
+    "Look",
+    "Reason",
+    "Room",
+    "Slot",
+    "Waiting",
+    "kind_of",
+    "look",
+    "matching",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +45,9 @@ class Look:
 
     placed: tuple[tuple[Waiting, Candidate], ...]
     blocked: Mapping[tuple[str, Hashable], bool]
-    """The groups that still wait; True: for a free slot, False: for a place that fits."""
+    """The groups that were looked at in vain; True: they wait for a free slot, False: for a place that fits."""
+    more: bool = False
+    """There was no time for all: look again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,124 +84,148 @@ class Capacity:
         )
 
 
-def kind_of(device: str) -> str:
-    """``cuda:1`` -> ``cuda``."""
-    return device.partition(":")[0]
+class Room:
+    """What is free on all slots, while runs are given theirs."""
 
+    def __init__(
+        self, used: Mapping[Slot, int], capacity: Callable[[Slot], int], shares: Shares | None = None
+    ) -> None:
+        """``shares``: the slots that admit by memory instead of by number."""
+        self._used = Counter(dict(used))
+        self._capacity = capacity
+        self._shares = shares or Shares()
 
-def matching(asked: str, offered: Sequence[str]) -> tuple[str, ...]:
-    """The devices that would do: the one that is named, all of a kind, or for ``auto`` all of the best kind."""
-    if asked == "auto":
-        kinds = {kind_of(device) for device in offered}
-        asked = next((kind for kind in KINDS if kind in kinds), "cpu")
-    if asked in offered:
-        return (asked,)
-    return tuple(device for device in offered if kind_of(device) == asked)
+    def best(self, run: Waiting, candidates: Sequence[Candidate]) -> Candidate | None:
+        """The candidate with room on all its devices that goes first by rank, then is used least."""
+        return min(
+            (one for one in candidates if all(self._fits(run, slot) for slot in one.slots)),
+            default=None,
+            key=lambda one: (one.rank, sum(self._used[slot] for slot in one.slots), one.devices),
+        )
 
+    def worth_a_look(self, candidates: Sequence[Candidate]) -> bool:
+        """False: none of these places has room for anybody, and none has anything to hold back."""
+        return any(self._is_open(slot) for one in candidates for slot in one.slots)
 
-class Lines:
-    """All waiting runs. Additions in order of submission cost little; one that comes back finds its old place."""
+    def take(self, run: Waiting, candidate: Candidate) -> None:
+        self._used.update(candidate.slots)
+        for slot in candidate.slots:
+            self._shares.take(slot, run.run_id)
 
-    def __init__(self) -> None:
-        self._runs: dict[str, Waiting] = {}
-        self._lines: dict[str, list[tuple[int, str]]] = {}
-        self._groups: dict[tuple[str, Hashable], list[tuple[int, str]]] = {}
+    def hold_back(self, candidates: Sequence[Candidate]) -> None:
+        """Keep what a run waits for from younger ones: of several devices those that are free already, of a card
+        that is shared by memory what is left of it.
+        """
+        slots = {slot for one in candidates for slot in one.slots}
+        several = {slot for one in candidates if len(one.slots) > 1 for slot in one.slots}
+        self._used.update(several)
+        for slot in slots:
+            self._shares.close(slot)
 
-    def __len__(self) -> int:
-        return len(self._runs)
+    def shortage(self, run: Waiting, candidates: Sequence[Candidate]) -> Reason | None:
+        """What the run lacks on a card that is shared by memory; of several the first."""
+        for slot in (slot for one in candidates for slot in one.slots if slot in self._shares):
+            lack = self._shares.why_not(slot, run.run_id)
+            if lack is not None:
+                return Reason(text=lack.text, code=lack.code)
+        return None
 
-    def __contains__(self, run_id: str) -> bool:
-        return run_id in self._runs
+    def _fits(self, run: Waiting, slot: Slot) -> bool:
+        if slot in self._shares:
+            return self._shares.why_not(slot, run.run_id) is None
+        return self._is_open(slot)
 
-    def get(self, run_id: str) -> Waiting | None:
-        return self._runs.get(run_id)
-
-    def add(self, run: Waiting) -> None:
-        if run.run_id in self._runs:
-            return
-        self._runs[run.run_id] = run
-        insort(self._lines.setdefault(run.line, []), (run.seq, run.run_id))
-        insort(self._groups.setdefault((run.line, run.needs), []), (run.seq, run.run_id))
-
-    def discard(self, run_id: str) -> None:
-        run = self._runs.pop(run_id, None)
-        if run is None:
-            return
-        _remove(self._lines, run.line, (run.seq, run_id))
-        _remove(self._groups, (run.line, run.needs), (run.seq, run_id))
-
-    def position(self, run_id: str) -> int | None:
-        """1 for the first of its line; None when it doesn't wait."""
-        run = self._runs.get(run_id)
-        return None if run is None else bisect_left(self._lines[run.line], (run.seq, run_id)) + 1
-
-    def counts(self) -> dict[str, int]:
-        """How many wait, by queue key."""
-        return {line: len(runs) for line, runs in self._lines.items()}
-
-    def in_order(self, line: str | None = None) -> Sequence[str]:
-        """Run ids in order of submission, of one line or of all."""
-        if line is not None:
-            return [run_id for _, run_id in self._lines.get(line, ())]
-        return [run.run_id for run in sorted(self._runs.values(), key=lambda run: run.seq)]
-
-    def groups(self) -> Mapping[tuple[str, Hashable], Sequence[tuple[int, str]]]:
-        """Line and needs -> (seq, run id) in order."""
-        return self._groups
-
-
-def _remove(
-    lines: "dict[str, list[tuple[int, str]]] | dict[tuple[str, Hashable], list[tuple[int, str]]]",
-    key: object,
-    entry: tuple[int, str],
-) -> None:
-    runs = lines[key]  # type: ignore[index]  # one of two kinds of keys, each with its own lines
-    del runs[bisect_left(runs, entry)]
-    if not runs:
-        del lines[key]  # type: ignore[arg-type]  # as above
-
-
-def choose(
-    candidates: Sequence[Candidate], used: Mapping[Slot, int], capacity: Callable[[Slot], int]
-) -> Candidate | None:
-    """The candidate with room on all its devices that goes first by rank, then is used least."""
-    free = [one for one in candidates if all(used.get(slot, 0) < capacity(slot) for slot in one.slots)]
-    return min(
-        free,
-        default=None,
-        key=lambda one: (one.rank, sum(used.get(slot, 0) for slot in one.slots), one.devices),
-    )
+    def _is_open(self, slot: Slot) -> bool:
+        if slot in self._shares:
+            return self._shares.is_open(slot)
+        return self._used[slot] < self._capacity(slot)
 
 
 def look(
     lines: Lines,
     candidates: Callable[[Waiting], Sequence[Candidate]],
-    used: Mapping[Slot, int],
-    capacity: Callable[[Slot], int],
+    room: Room,
+    *,
+    reach: Callable[[Waiting], Sequence[Candidate]] | None = None,
+    budget: int | None = None,
 ) -> Look:
-    """Place what can be placed, oldest first over all lines.
+    """Take out of the lines what can be placed, oldest first over all of them.
 
     A run that fits somewhere but finds no room holds the free slots of its places back from younger ones, so
     that one that needs several devices isn't passed over for ever. One that fits nowhere holds nothing back.
+
+    ``reach``: where runs that ask for the same devices could go at best; nobody is looked at while there is no
+    room. ``budget``: for how many runs ``candidates`` may be asked; the next look goes on behind them.
     """
-    taken = Counter(dict(used))
-    placed: list[tuple[Waiting, Candidate]] = []
-    blocked: dict[tuple[str, Hashable], bool] = {}
-    heads = [(runs[0], group, 0) for group, runs in lines.groups().items()]
-    heapq.heapify(heads)
-    while heads:
-        (_, run_id), group, index = heapq.heappop(heads)
-        run = lines.get(run_id)
+    return _Looking(lines, candidates, room, reach, budget).all()
+
+
+class _Looking:
+    """One look: the heads of the shelves, merged by age."""
+
+    def __init__(
+        self,
+        lines: Lines,
+        candidates: Callable[[Waiting], Sequence[Candidate]],
+        room: Room,
+        reach: Callable[[Waiting], Sequence[Candidate]] | None,
+        budget: int | None,
+    ) -> None:
+        self._lines = lines
+        self._candidates = candidates
+        self._room = room
+        self._reach = reach
+        self._left = len(lines) if budget is None else budget
+        self._heads: list[tuple[int, str, Shelf, Fitting | None]] = []
+        self._pushed: set[str] = set()
+        self._placed: list[tuple[Waiting, Candidate]] = []
+        self._blocked: dict[tuple[str, Hashable], bool] = {}
+
+    def all(self) -> Look:
+        for shelf in self._lines.shelves():
+            self._push_fresh(shelf)
+            for fitting in shelf.known:
+                self._push_known(shelf, fitting)
+        while self._heads and self._left > 0:
+            _, run_id, shelf, known = heapq.heappop(self._heads)
+            run = self._lines.get(run_id)
+            assert run is not None
+            self._place(run, self._ask(run) if known is None else known, shelf)
+        return Look(placed=tuple(self._placed), blocked=self._blocked, more=bool(self._heads))
+
+    def _ask(self, run: Waiting) -> Fitting:
+        self._left -= 1
+        fitting = tuple(self._candidates(run))
+        self._lines.file(run, fitting)
+        return fitting
+
+    def _place(self, run: Waiting, fitting: Fitting, shelf: Shelf) -> None:
+        chosen = self._room.best(run, fitting)
+        if chosen is None:  # so are all that fit the same places
+            self._blocked[run.line, run.needs] = bool(fitting)
+            self._room.hold_back(fitting)
+        else:
+            self._placed.append((run, chosen))
+            self._room.take(run, chosen)
+            self._lines.discard(run.run_id)
+            self._push_known(shelf, fitting)
+        self._push_fresh(shelf)
+
+    def _push_fresh(self, shelf: Shelf) -> None:
+        if not shelf.fresh:
+            return
+        head = shelf.fresh[0]
+        run = self._lines.get(head[1])
         assert run is not None
-        fitting = candidates(run)
-        chosen = choose(fitting, taken, capacity)
-        if chosen is None:
-            blocked[group] = bool(fitting)
-            taken.update({slot for one in fitting if len(one.slots) > 1 for slot in one.slots})
-            continue
-        placed.append((run, chosen))
-        taken.update(chosen.slots)
-        rest = lines.groups()[group]
-        if index + 1 < len(rest):
-            heapq.heappush(heads, (rest[index + 1], group, index + 1))
-    return Look(placed=tuple(placed), blocked=blocked)
+        if self._reach is None or self._room.worth_a_look(self._reach(run)):
+            self._push(head, shelf, None)
+
+    def _push_known(self, shelf: Shelf, fitting: Fitting) -> None:
+        heads = shelf.known.get(fitting)
+        if heads and self._room.worth_a_look(fitting):
+            self._push(heads[0], shelf, fitting)
+
+    def _push(self, head: Head, shelf: Shelf, fitting: Fitting | None) -> None:
+        if head[1] not in self._pushed:
+            self._pushed.add(head[1])
+            heapq.heappush(self._heads, (*head, shelf, fitting))

@@ -66,7 +66,9 @@ class Request:
         return self.options.lane == "interactive"
 
     def waiting(self) -> Waiting:
-        return Waiting(run_id=self.run_id, seq=self.seq, line=self.queue_key, needs=self.needs)
+        needs = self.needs
+        ask = (needs.target, needs.device)
+        return Waiting(run_id=self.run_id, seq=self.seq, line=self.queue_key, needs=needs, ask=ask)
 
 
 @dataclass(slots=True, kw_only=True)

@@ -13,7 +13,7 @@ from codefyui_core.plugin.storage import Staged
 from codefyui_core.plugin.values import JsonObject
 from codefyui_core.plugin.views import AttemptView, RunStatus, RunView, RunWarning
 from codefyui_core.runs.events import WarningKind
-from codefyui_core.runs.queue import Candidate, Waiting, choose, look
+from codefyui_core.runs.queue import Candidate, Room, Waiting, look
 from codefyui_core.runs.record import AttemptRecord, RunRecord, split_identity
 from codefyui_core.runs.status import Cause
 
@@ -28,6 +28,8 @@ from .submit import check_types
 from .tasks import Tasks
 from .writer import NOT_NOW, PASSING, Writer
 
+MOST_AT_ONCE = 200
+"""Runs for which one look asks where they fit; everything else gets its turn before the next."""
 RETRY_S = 5.0
 """After a storage backend said that it can't prepare a run's files now."""
 
@@ -69,6 +71,7 @@ class Dispatcher:
         link: Callable[[str], WorkerLink | None],
         is_open: Callable[[], bool],
         document: Callable[[str], Awaitable[JsonObject]],
+        room: Callable[[], Room],
         send: Callable[[Placed], None],
         begin: Callable[[Placed], None],
         grace_s: float,
@@ -84,6 +87,7 @@ class Dispatcher:
         self._link = link
         self._open = is_open
         self._document = document
+        self._room = room
         self._send = send
         self._begin = begin
         self._grace_s = grace_s
@@ -103,16 +107,26 @@ class Dispatcher:
                     self._look()
                 except Exception:
                     self._log.exception("looking at the queue failed")
+            await asyncio.sleep(0)  # whatever comes of a look goes before the next one
 
     def _look(self) -> None:
-        for waiting, candidates in list(self._places.claimed(self._board.lines)):
-            chosen = choose(candidates, self._board.used(), self._places.capacity)
+        lines, places = self._board.lines, self._places
+        lines.keep_apart(places.claims())
+        for run_id in places.held_off.lifted():
+            lines.refresh(run_id)
+        if places.changed():
+            lines.forget_places()
+        room = self._room()
+        for waiting, candidates in list(places.claimed(lines)):
+            chosen = room.best(waiting, candidates)
             if chosen is not None:
+                room.take(waiting, chosen)
                 self.take(waiting, chosen)
-        found = look(self._board.lines, self._places.candidates, self._board.used(), self._places.capacity)
-        self._reasons.blocked = found.blocked
+        found = look(lines, places.candidates, room, reach=places.reach, budget=MOST_AT_ONCE)
         for waiting, candidate in found.placed:
             self.take(waiting, candidate)
+        if found.more:
+            self.kick()
 
     def take(self, waiting: Waiting, candidate: Candidate) -> None:
         """Hold the slots and place the run beside everything else."""

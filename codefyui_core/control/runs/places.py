@@ -1,9 +1,9 @@
 """Where a run could go: the server and the connected workers, matched with what a run needs."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 
 from codefyui_core.control.runs.desk import WorkerDirectory, WorkerLink
-from codefyui_core.runs.options import PoolTarget, WorkerTarget
+from codefyui_core.runs.options import AnyTarget, PoolTarget, WorkerTarget
 from codefyui_core.runs.queue import Candidate, Capacity, Lines, Slot, Waiting, kind_of, matching
 from codefyui_core.wire.messages import DeviceInfo
 
@@ -14,6 +14,29 @@ SERVER = ""
 """The server's own identity among places."""
 ONCE = "one-shot"
 """A slot beside the devices of an agent that takes one run."""
+
+
+class HeldOff:
+    """Places and runs that they refused a moment ago."""
+
+    def __init__(self) -> None:
+        self._pairs: set[tuple[str, str]] = set()
+        self._lifted: set[str] = set()
+
+    def __contains__(self, pair: tuple[str, str]) -> bool:
+        return pair in self._pairs
+
+    def add(self, pair: tuple[str, str]) -> None:
+        self._pairs.add(pair)
+
+    def discard(self, pair: tuple[str, str]) -> None:
+        self._pairs.discard(pair)
+        self._lifted.add(pair[1])
+
+    def lifted(self) -> set[str]:
+        """Runs that were held off until lately; told once."""
+        lifted, self._lifted = self._lifted, set()
+        return lifted
 
 
 class Places:
@@ -35,8 +58,58 @@ class Places:
         self._names: dict[str, str] = {SERVER: "server"}
         self.spent: set[tuple[str, str]] = set()
         """One-shot agents (identity, incarnation) that got their run."""
-        self.held_off: set[tuple[str, str]] = set()
-        """Places and runs that they refused a moment ago."""
+        self.held_off = HeldOff()
+        self._seen: Sequence[object] = ()
+        self._reach: dict[tuple[str, Hashable], tuple[Candidate, ...]] = {}
+
+    def changed(self) -> bool:
+        """Does any place offer something else than when this was asked last? Then runs may fit elsewhere."""
+        seen = [
+            tuple((info.device, info.uuid) for info in self._server_devices()),
+            *(self._offer(link) for link in self._workers.live()),
+        ]
+        if seen == self._seen:
+            return False
+        self.forget(seen)
+        return True
+
+    def forget(self, seen: Sequence[object] = ()) -> None:
+        """Something that ``changed`` can't see is different: a storage backend, say."""
+        self._seen = seen
+        self._reach.clear()
+
+    def _offer(self, link: WorkerLink) -> object:
+        return (
+            link.view,
+            link.incarnation,
+            link.ready,
+            link.accepting,
+            link.claimed_run,
+            (link.view.id, link.incarnation) in self.spent,
+            tuple((info.device, info.uuid) for info in link.devices),
+            link.lacks_types,
+            link.node_types,
+            dict(link.facts),
+        )
+
+    def reach(self, waiting: Waiting) -> Sequence[Candidate]:
+        """Where runs that ask for the same devices could go at best, whatever else they need. Until the next
+        change.
+        """
+        key = (waiting.line, waiting.ask)
+        if key not in self._reach:
+            self._reach[key] = tuple(self._best_case(waiting))
+        return self._reach[key]
+
+    def _best_case(self, waiting: Waiting) -> Iterator[Candidate]:
+        needs = waiting.needs
+        assert isinstance(needs, Needs)
+        if needs.kind == "server":
+            yield from self._on_server(needs)
+            return
+        for link in self._workers.live():
+            if link.claimed_run is None and takes_runs(link) and is_meant(link, needs):
+                yield from self._with_devices(link, needs)
 
     def candidates(self, waiting: Waiting) -> Sequence[Candidate]:
         """Every place that would do, free or not."""
@@ -73,10 +146,12 @@ class Places:
         if (place, link.incarnation) in self.spent or (place, run_id) in self.held_off:
             return
         served = self._storages.serve(needs.files, link.view, link.facts)
-        if not isinstance(served, Served):
-            return
+        if isinstance(served, Served):
+            yield from self._with_devices(link, needs, served.rank)
+
+    def _with_devices(self, link: WorkerLink, needs: Needs, rank: int = 0) -> Iterator[Candidate]:
         for devices in worker_devices(needs, [info.device for info in link.devices]):
-            yield self._candidate(place, devices, served.rank, once=link.view.one_shot)
+            yield self._candidate(link.view.id, devices, rank, once=link.view.one_shot)
 
     def _candidate(
         self, place: str, devices: tuple[str, ...], rank: int = 0, *, once: bool = False
@@ -86,21 +161,20 @@ class Places:
             slots = (*slots, (place, ONCE))
         return Candidate(place=place, devices=devices, slots=slots, rank=rank)
 
-    def suits(self, link: WorkerLink, needs: Needs) -> bool:
+    @staticmethod
+    def suits(link: WorkerLink, needs: Needs) -> bool:
         """Is it meant by the target, and does it take runs now? For ``any`` also: has it all types. A worker
         that is named is asked again when the run is placed, so that a lack is told and not waited for.
         """
-        view = link.view
-        if not link.ready or not link.accepting or view.drained or view.disabled:
+        if not takes_runs(link) or not is_meant(link, needs):
             return False
         match needs.target:
-            case WorkerTarget(worker=name):
-                return view.name.lower() == name.lower()
+            case WorkerTarget():
+                return True
             case PoolTarget():
-                return view.one_shot and has_types(link.node_types, needs.node_types)
+                return has_types(link.node_types, needs.node_types)
         return (
-            not view.one_shot
-            and not link.lacks_types
+            not link.lacks_types
             and link.node_types is not None
             and has_types(link.node_types, needs.node_types)
         )
@@ -133,6 +207,24 @@ class Places:
         if device == ONCE:
             return 1
         return self._capacity.of(self._names.get(place, place), device)
+
+
+def takes_runs(link: WorkerLink) -> bool:
+    """It is connected, has told what it offers, and nobody holds it back."""
+    view = link.view
+    return link.ready and link.accepting and not view.drained and not view.disabled
+
+
+def is_meant(link: WorkerLink, needs: Needs) -> bool:
+    """By the target of a run; the server is meant by none of these."""
+    match needs.target:
+        case WorkerTarget(worker=name):
+            return link.view.name.lower() == name.lower()
+        case PoolTarget():
+            return link.view.one_shot
+        case AnyTarget():
+            return not link.view.one_shot
+    return False
 
 
 def has_types(offered: frozenset[str] | None, needed: frozenset[str]) -> bool:

@@ -1,9 +1,9 @@
 """Why a run waits, in words."""
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Sequence
 
 from codefyui_core.runs.options import PoolTarget, WorkerTarget
-from codefyui_core.runs.queue import Reason, Waiting
+from codefyui_core.runs.queue import Candidate, Reason, Room, Waiting
 
 from .board import Board, Needs
 from .desk import WorkerDirectory
@@ -18,13 +18,20 @@ class Reasons:
     """Answers from memory, for one run at a time."""
 
     def __init__(
-        self, board: Board, workers: WorkerDirectory, *, stopped: Callable[[], Reason | None]
+        self,
+        board: Board,
+        workers: WorkerDirectory,
+        *,
+        stopped: Callable[[], Reason | None],
+        candidates: Callable[[Waiting], Sequence[Candidate]],
+        room: Callable[[], Room],
     ) -> None:
+        """``candidates``: where a run could go, free or not."""
         self._board = board
         self._workers = workers
         self._stopped = stopped
-        self.blocked: Mapping[tuple[str, Hashable], bool] = {}
-        """Of the last look at the lines."""
+        self._candidates = candidates
+        self._room = room
         self.notes: dict[str, Reason] = {}
         """What was said of single runs, such as a worker's refusal."""
 
@@ -37,19 +44,20 @@ class Reasons:
             return None
         if run_id in self.notes:
             return self.notes[run_id]
-        return self._stopped() or self._behind(waiting) or self._first(waiting)
+        return self._stopped() or self._reason(waiting)
 
-    def _behind(self, waiting: Waiting) -> Reason | None:
-        position = self._board.lines.position(waiting.run_id) or 1
-        if position == 1 or not self.blocked.get((waiting.line, waiting.needs), True):
-            return None
-        ahead = position - 1
-        runs = "1 run" if ahead == 1 else f"{ahead} runs"
-        return Reason(text=f"waits behind {runs} for {waiting.line}", code="queue.behind")
+    def _reason(self, waiting: Waiting) -> Reason:
+        fitting = self._candidates(waiting)
+        if not fitting:
+            return self._unfit(waiting)
+        ahead = (self._board.lines.position(waiting.run_id) or 1) - 1
+        if ahead:
+            runs = "1 run" if ahead == 1 else f"{ahead} runs"
+            return Reason(text=f"waits behind {runs} for {waiting.line}", code="queue.behind")
+        busy = Reason(text=f"waits for a free slot on {waiting.line}", code="queue.slot_busy")
+        return self._room().shortage(waiting, fitting) or busy
 
-    def _first(self, waiting: Waiting) -> Reason:
-        if self.blocked.get((waiting.line, waiting.needs), False):
-            return Reason(text=f"waits for a free slot on {waiting.line}", code="queue.slot_busy")
+    def _unfit(self, waiting: Waiting) -> Reason:
         needs = waiting.needs
         assert isinstance(needs, Needs)
         match needs.target:

@@ -24,7 +24,7 @@ from codefyui_core.plugin.views import AttemptView, RunWarning
 from codefyui_core.runner.api import RunStarter
 from codefyui_core.runs.machine import Effect, Event, State
 from codefyui_core.runs.options import ServerTarget
-from codefyui_core.runs.queue import Candidate, Capacity, Reason
+from codefyui_core.runs.queue import Candidate, Capacity, Reason, Room
 from codefyui_core.runs.record import RunRecord
 from codefyui_core.runs.status import ACTIVE, Cause, StopReason
 from codefyui_core.runs.steps import Change
@@ -116,7 +116,13 @@ class RunService:
         )
         self.board = Board(slots_of=self._places.slots_of)
         self._feeds = Feeds()
-        self._reasons = Reasons(self.board, workers, stopped=self._why_nothing_goes)
+        self._reasons = Reasons(
+            self.board,
+            workers,
+            stopped=self._why_nothing_goes,
+            candidates=self._places.candidates,
+            room=self._room,
+        )
         self._fold = Fold(self.writer, log)
         self._own = OwnRuns(
             fold=self._fold,
@@ -171,6 +177,7 @@ class RunService:
             link=workers.link,
             is_open=lambda: self._why_nothing_goes() is None,
             document=self._document,
+            room=self._room,
             send=self._desk.send,
             begin=self._begin,
             grace_s=grace_s,
@@ -355,6 +362,10 @@ class RunService:
         if self._stopping:
             return STOPPING
         return LOADING if self._catalog() is None else None
+
+    def _room(self) -> Room:
+        """What is free on all slots."""
+        return Room(self.board.used(), self._places.capacity)
 
     async def _document(self, run_id: str) -> JsonObject:
         """As it is sent."""
@@ -585,6 +596,7 @@ class RunService:
         self._kick()
 
     def stores_changed(self) -> None:
+        self._places.forget()
         self._kick()
 
     # ------------------------------------------------------------ asked by links
