@@ -112,9 +112,9 @@ class Attempt:
         self._send_from(position)
         if self._recovered:
             await self._end_lost(position)
-        self.acked(position)
         if stop is not None:
-            self.stop(stop)
+            self.stop(stop)  # before the position: that may open the start gate
+        self.acked(position)
 
     async def end_late(self, position: int) -> None:
         """The run is over without us: stop; only the end is wanted."""
