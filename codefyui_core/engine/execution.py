@@ -153,6 +153,9 @@ class Execution:
             declared = self._output_ports(node)
             verbose = self.shared.job.options.verbose
             outputs = self.shared.summaries.of(declared, result, [*lines, *_logged(result)], verbose=verbose)
+            if self.shared.recorder is not None:
+                shown = self.prefix + node.id
+                self.shared.recorder.node(shown, node.type, node.container, declared, result)
         self._finish(node, End.GAVE, status, outputs=outputs or None)
 
     def _output_ports(self, node: PlanNode) -> Iterable[Any]:

@@ -15,6 +15,7 @@ from .cache import ResultCache
 from .execution import Execution
 from .job import Job, NodeSet
 from .preset_runs import PresetRuns
+from .recording import Recorder
 from .reporter import Reporter
 from .shared import Shared
 from .speaker import Emit, Speaker
@@ -22,7 +23,7 @@ from .summaries import Summaries
 from .tensors import usable
 
 NOT_HERE_YET = ("backward_mode", "auto_backward", "record_outputs", "weights_persistent")
-"""Options that need a session; one run by itself has none to offer."""
+"""Options that need a session, or a place to record to; one run by itself has neither to offer."""
 
 
 def run(
@@ -31,10 +32,11 @@ def run(
     emit: Emit,
     should_stop: Callable[[], bool],
     cache: ResultCache | None = None,
+    recorder: Recorder | None = None,
 ) -> JsonObject:
     """Execute it, saying what happens; the answer is the payload of the outcome line, which isn't written.
 
-    ``cache`` is a session's; without one nothing is kept.
+    ``cache`` is a session's; without one nothing is kept. ``recorder`` gets the outputs of every node.
     """
     speaker = Speaker(emit, job.limits.payload_bytes)
     try:
@@ -46,7 +48,7 @@ def run(
     except GraphInvalid as error:
         speaker.event("execution_start", {"run_id": job.run_id})
         return _outcome(Outcome.FAILED, error.message, Cause.REFUSED)
-    return _execute(job, nodes, document, planned, speaker, should_stop, cache)
+    return _execute(job, nodes, document, planned, speaker, should_stop, cache, recorder)
 
 
 def _execute(
@@ -57,6 +59,7 @@ def _execute(
     speaker: Speaker,
     should_stop: Callable[[], bool],
     cache: ResultCache | None,
+    recorder: Recorder | None,
 ) -> JsonObject:
     containers = {node.id: node.container for node in planned.nodes.values() if node.container is not None}
     reporter = Reporter(speaker, containers)
@@ -71,6 +74,7 @@ def _execute(
         summaries=Summaries(job.limits, job.places.folders.of(Family.MODELS)),
         asked_to_stop=should_stop,
         secrets=_secrets(document, nodes),
+        recorder=recorder,
     )
     _warn(shared)
     verbose = job.options.verbose or job.options.backward_mode
@@ -122,7 +126,9 @@ def _warn(shared: Shared) -> None:
             "device_unavailable", f"{shared.job.device} can't be used here; computing on {shared.device}"
         )
     for name in NOT_HERE_YET:
-        if getattr(shared.job.options, name):
+        if getattr(shared.job.options, name) and not (
+            name == "record_outputs" and shared.recorder is not None
+        ):
             shared.reporter.warning("option_ignored", f"{name} has no effect in this version")
 
 

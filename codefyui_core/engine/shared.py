@@ -9,6 +9,7 @@ from codefyui_core.graph import Document, PresetPlan, preset_plan
 from .cache import ResultCache
 from .failures import NodeFailure
 from .job import Job, NodeSet
+from .recording import Recorder
 from .reporter import Reporter
 from .summaries import Summaries
 
@@ -26,6 +27,7 @@ class Shared:
     summaries: Summaries
     asked_to_stop: Callable[[], bool]
     cache: ResultCache | None = None
+    recorder: Recorder | None = None
     secrets: tuple[str, ...] = ()
     aborted: threading.Event = field(default_factory=threading.Event)
     """A node failed and the rest isn't wanted."""

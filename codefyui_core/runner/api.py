@@ -1,6 +1,6 @@
 """What both planes see of the processes of runs: start one, read it, stop it, learn how it ended."""
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -27,6 +27,16 @@ class FolderSpec(Model):
     """Further folders that plain paths may be read from (``CODEFYUI_EXTRA_DATA_DIRS``, examples)."""
 
 
+class RecordSpec(Model):
+    """Where a run leaves the outputs that it records."""
+
+    folder: str
+    """Of all recorded runs of this plane; absolute."""
+    limit_bytes: int
+    """0: bounded by the number of runs only."""
+    keep_runs: int
+
+
 class Go(Model):
     """All that a run process learns about its run; sent in memory, never written to a file."""
 
@@ -42,6 +52,8 @@ class Go(Model):
     folders: FolderSpec
     records: bool = True
     """False in the offline runner: nobody keeps artifacts."""
+    record: RecordSpec | None = None
+    """Record the outputs of all nodes (option ``record_outputs``)."""
     plugins_block: tuple[str, ...] = ()
     plugins_only: tuple[str, ...] = ()
 
@@ -58,6 +70,19 @@ class Launch:
     """Added to the supervisor's environment, such as ``CUDA_VISIBLE_DEVICES``."""
     cores: int | None = None
     """Threads that torch and BLAS may use; None: all that the machine has."""
+    writes_for_s: float | None = None
+    """After its outcome it may write what it recorded for so long, and is ended then; None: it records nothing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finished:
+    """What the function that executes a run answers, instead of the outcome's payload alone, when something is
+    left to do that mustn't change the outcome any more.
+    """
+
+    outcome: JsonObject
+    afterwards: Callable[[], None]
+    """Called once the outcome was told; what it raises is printed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,9 +130,10 @@ class RunProcess(Protocol):
         """
         ...
 
-    async def stop(self, grace_s: float) -> None:
+    async def stop(self, grace_s: float, *, lets_write: bool = False) -> None:
         """Ask it to stop now; kill the whole tree when it is still there after ``grace_s``. Idempotent;
-        the shortest grace wins. Returns once asked.
+        the shortest grace wins. Returns once asked. With ``lets_write`` the grace is over with the outcome:
+        what was recorded is still written, for as long as the launch allows.
         """
         ...
 

@@ -8,18 +8,19 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from codefyui_core.engine import Job, Limits, NodeSet, Places, deterministic, run
+from codefyui_core.engine import Job, Limits, NodeSet, Places, Recorder, deterministic, run
 from codefyui_core.engine.speaker import Emit, Speaker
 from codefyui_core.errors import CodefyError
 from codefyui_core.files import Family, Folders
 from codefyui_core.graph import Document, node_types
 from codefyui_core.loading import Registry, load, load_nodes
+from codefyui_core.outputs import OutputStore
 from codefyui_core.plugin.node import Preset
 from codefyui_core.plugin.values import JsonObject
 from codefyui_core.runs.options import RunOptions
 from codefyui_core.runs.status import Cause, Outcome
 
-from .api import FolderSpec, Go
+from .api import Finished, FolderSpec, Go
 from .catalogs import data_types, presets
 from .fingerprint import digest, fingerprint, numerics
 from .requests import KeeperRequest
@@ -27,8 +28,10 @@ from .requests import KeeperRequest
 CORE_DISTRIBUTION = "codefyui-core"
 
 
-def execute(go: Go, request: KeeperRequest, emit: Emit, should_stop: Callable[[], bool]) -> JsonObject:
-    """The payload of the outcome line."""
+def execute(
+    go: Go, request: KeeperRequest, emit: Emit, should_stop: Callable[[], bool]
+) -> JsonObject | Finished:
+    """The payload of the outcome line; and what writes the recorded outputs, when there are any."""
     limits = limits_of(os.environ)
     speaker = Speaker(emit, limits.payload_bytes)
     try:
@@ -41,12 +44,22 @@ def execute(go: Go, request: KeeperRequest, emit: Emit, should_stop: Callable[[]
     facts = threading.Thread(
         target=_tell_facts, args=(speaker, registry, request, job, go), name="facts", daemon=True
     )
+    recorder = _recorder(go, limits)
     with deterministic(on=job.options.deterministic):
         facts.start()
-        outcome = run(job, nodes, emit, should_stop)
+        outcome = run(job, nodes, emit, should_stop, recorder=recorder)
         facts.join()
     speaker.environment({"peak_memory": _peaks()})
-    return outcome
+    return outcome if recorder is None else Finished(outcome=outcome, afterwards=recorder.write)
+
+
+def _recorder(go: Go, limits: Limits) -> Recorder | None:
+    if go.record is None:
+        return None
+    store = OutputStore(
+        Path(go.record.folder), limit_bytes=go.record.limit_bytes, keep_runs=go.record.keep_runs
+    )
+    return Recorder(store, go.run_id, limits)
 
 
 def node_set(registry: Registry, document: JsonObject) -> NodeSet:

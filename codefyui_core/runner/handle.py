@@ -44,18 +44,24 @@ class Streams:
 class RunHandle:
     """``RunProcess`` for every kind of tree."""
 
-    def __init__(self, tree: Tree, streams: Streams) -> None:
+    def __init__(self, tree: Tree, streams: Streams, writes_for_s: float | None = None) -> None:
+        """``writes_for_s``: as in ``Launch``."""
         self._tree = tree
+        self._writes_for_s = writes_for_s
         self._streams = streams
         self._outlet = Outlet()
         self._tail = Tail()
         self._loop = asyncio.get_running_loop()
         self._asked = False
         self._overdue = False
+        self._lets_write = False
+        self._writing = False
         self._timer: asyncio.TimerHandle | None = None
         self._linger: asyncio.TimerHandle | None = None
         self._end: asyncio.Future[Ending] = self._loop.create_future()
-        self._events = EventPump(streams.events, self._outlet, self._outcome_is_there)
+        self._events = EventPump(
+            streams.events, self._outlet, self._outcome_is_there, self._outputs_are_written
+        )
         self._task = self._loop.create_task(self._follow(), name=f"run {tree.pid}")
 
     @property
@@ -81,13 +87,16 @@ class RunHandle:
         while (line := await self._outlet.take()) is not None:
             yield line
 
-    async def stop(self, grace_s: float) -> None:
+    async def stop(self, grace_s: float, *, lets_write: bool = False) -> None:
         if self._end.done():
             return
+        self._lets_write = lets_write
         if not self._asked:
             self._asked = True
             with suppress(ConnectionError, RuntimeError):
                 self._streams.control.write(b'{"stop":true}\n')
+        if self._writing and lets_write:
+            return
         deadline = self._loop.time() + grace_s
         if self._timer is None or deadline < self._timer.when():
             if self._timer is not None:
@@ -101,11 +110,24 @@ class RunHandle:
         return await asyncio.shield(self._end)
 
     def _grace_over(self) -> None:
-        self._overdue = True
+        self._overdue = self._events.outcome is None
         self._tree.kill()
 
     def _outcome_is_there(self) -> None:
-        self._linger = self._loop.call_later(LINGER_S, self._tree.kill)
+        self._writing = self._writes_for_s is not None
+        if self._writing and self._lets_write and self._timer is not None:
+            self._timer.cancel()
+        self._end_within(LINGER_S if self._writes_for_s is None else self._writes_for_s)
+
+    def _outputs_are_written(self) -> None:
+        self._writing = False
+        self._end_within(LINGER_S)
+
+    def _end_within(self, seconds: float) -> None:
+        if self._linger is not None:
+            self._linger.cancel()
+        if not self._end.done():
+            self._linger = self._loop.call_later(seconds, self._tree.kill)
 
     async def _follow(self) -> None:
         """From the start to the ending, whoever listens."""

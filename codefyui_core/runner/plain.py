@@ -56,7 +56,10 @@ def _kill_descendants(pid: int) -> None:
 
 
 async def launch_plain(
-    interpreter: "Interpreter", request: KeeperRequest, env: Mapping[str, str]
+    interpreter: "Interpreter",
+    request: KeeperRequest,
+    env: Mapping[str, str],
+    writes_for_s: float | None = None,
 ) -> RunHandle:
     """Raises: CodefyError ``run.process_lost``."""
     process = await asyncio.create_subprocess_exec(
@@ -74,7 +77,7 @@ async def launch_plain(
         raise process_lost("it has no pipes")
     process.stdin.write(request.to_line())
     streams = Streams(control=process.stdin, events=process.stdout, stderr=process.stderr)
-    return RunHandle(PlainTree(process), streams)
+    return RunHandle(PlainTree(process), streams, writes_for_s)
 
 
 def main() -> None:

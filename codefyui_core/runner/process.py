@@ -8,12 +8,12 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import BinaryIO, NoReturn, TextIO
+from typing import Any, BinaryIO, NoReturn, TextIO
 
-from .api import Go
-from .requests import READY, THREAD_VARIABLES, KeeperRequest
+from .api import Finished, Go
+from .requests import READY, THREAD_VARIABLES, WRITTEN, KeeperRequest
 
 Emit = Callable[[bytes], None]
 """Writes one JSON line without its end; blocks while the reader holds the run."""
@@ -66,9 +66,22 @@ def run(request: KeeperRequest, control: BinaryIO, pipe: Pipe) -> int:
     threading.Thread(target=_listen, args=(control, stop), name="control", daemon=True).start()
     name, _, function = request.entry.partition(":")
     execute = getattr(importlib.import_module(name), function)
-    outcome = execute(go, request, pipe.emit, stop.is_set)
+    answer = execute(go, request, pipe.emit, stop.is_set)
+    outcome: Mapping[str, Any] = answer.outcome if isinstance(answer, Finished) else answer
     pipe.outcome(outcome["outcome"], outcome.get("error"), outcome.get("cause"))
+    if isinstance(answer, Finished):
+        _finish(answer, pipe)
     return 1 if outcome["outcome"] == "failed" else 0
+
+
+def _finish(finished: Finished, pipe: Pipe) -> None:
+    """The outcome stands, whatever happens here."""
+    try:
+        finished.afterwards()
+    except Exception:
+        traceback.print_exc()
+    finally:
+        pipe.emit(WRITTEN)
 
 
 def _go(control: BinaryIO) -> Go | None:

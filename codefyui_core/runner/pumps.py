@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 
 from .log_text import GATHER_BYTES, GATHER_S, Lines, Tail, log_event
 from .outlet import Outlet
-from .requests import READY
+from .requests import READY, WRITTEN
 
 CHUNK_BYTES = 64 << 10
 LINE_LIMIT_BYTES = 512 << 10
@@ -22,10 +22,17 @@ def now_ms() -> int:
 class EventPump:
     """The event pipe. The outcome is kept aside, so that it comes after everything else."""
 
-    def __init__(self, source: asyncio.StreamReader, outlet: Outlet, on_outcome: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        source: asyncio.StreamReader,
+        outlet: Outlet,
+        on_outcome: Callable[[], None],
+        on_written: Callable[[], None],
+    ) -> None:
         self._source = source
         self._outlet = outlet
         self._on_outcome = on_outcome
+        self._on_written = on_written
         self.outcome: bytes | None = None
         self.ready = asyncio.Event()
 
@@ -42,6 +49,8 @@ class EventPump:
         """A line that isn't JSON text (user code wrote to the pipe's descriptor) is reported, not passed on."""
         if line == READY:
             self.ready.set()
+        elif line == WRITTEN:
+            self._on_written()
         elif line.startswith(_OUTCOME):
             self.outcome = line
             self._on_outcome()

@@ -29,6 +29,8 @@ KILL = b"K"
 """Supervisor to keeper: end the whole tree now."""
 READY = b'{"kind":"ready"}'
 """First line on the event pipe: the process waits for ``go``."""
+WRITTEN = b'{"kind":"written"}'
+"""After the outcome of a run that records: what it had to write is written, or given up."""
 
 
 def origin(environ: Mapping[str, str] | None = None) -> dict[str, str]:

@@ -156,7 +156,9 @@ class Supervisor:
         )
 
     async def _launch_plain(self, launch: Launch) -> RunHandle:
-        return await launch_plain(self._interpreter, self._request(launch), _thread_env(launch))
+        return await launch_plain(
+            self._interpreter, self._request(launch), _thread_env(launch), launch.writes_for_s
+        )
 
     async def _launch_kept(self, launch: Launch) -> RunHandle:
         zygote = await self._warm.zygote(WAIT_FOR_ZYGOTE_S) if self._uses_zygote else None
@@ -219,7 +221,7 @@ class Supervisor:
             reap=collect,
             strays=self._strays,
         )
-        return RunHandle(tree, streams)
+        return RunHandle(tree, streams, launch.writes_for_s)
 
 
 def _thread_env(launch: Launch) -> dict[str, str]:
