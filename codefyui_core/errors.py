@@ -117,6 +117,18 @@ class TransferStopped(CodefyError):
     default_code = "storage.stopped"
 
 
+class ProcessKilled(CodefyError):
+    """A process that a node had started (a loader's worker, a rank) was ended by a signal, and the node can't
+    go on without it. ``signal`` is its number.
+    """
+
+    default_code = "node.process_killed"
+
+    def __init__(self, message: str, *, signal: int) -> None:
+        super().__init__(message)
+        self.signal = signal
+
+
 STATUS_BY_CODE: Mapping[str, int] = MappingProxyType(
     {
         "request.invalid": 400,
@@ -135,6 +147,7 @@ STATUS_BY_CODE: Mapping[str, int] = MappingProxyType(
         "example.not_found": 404,
         "node.not_found": 404,
         "node.failed": 500,
+        "node.process_killed": 500,
         "preset.not_found": 404,
         "run.not_found": 404,
         "run.active": 409,
@@ -164,6 +177,7 @@ STATUS_BY_CODE: Mapping[str, int] = MappingProxyType(
         "storage.stopped": 409,
         "storage.full": 507,
         "worker.not_found": 404,
+        "device.not_found": 404,
         "enrollment.unknown": 401,
         "enrollment.expired": 403,
         "enrollment.used_up": 403,

@@ -4,10 +4,13 @@ import errno
 import sys
 from collections.abc import Iterable, Iterator
 
-from codefyui_core.errors import CodefyError
+from codefyui_core.errors import CodefyError, ProcessKilled
 from codefyui_core.runs.status import Cause
 
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+_ACCELERATOR_WORDS = ("CUDA error: out of memory", "MPS backend out of memory")
+_HOST_WORDS = "DefaultCPUAllocator: can't allocate memory"
+"""Torch raises these as plain RuntimeErrors."""
 ERROR_LIMIT = 8_000
 """Characters of an error's text."""
 STARS = "**********"
@@ -45,12 +48,30 @@ def cause_of(error: BaseException) -> Cause:
     for one in _chain(error):
         if isinstance(one, NodeFailure):
             return one.cause
+        if isinstance(one, ProcessKilled):
+            return Cause.SIGNAL
         if isinstance(one, OSError) and one.errno in _FULL:
             return Cause.DISK_FULL
-        torch = sys.modules.get("torch")
-        if torch is not None and isinstance(one, torch.OutOfMemoryError):
+        if _is_of_accelerator(one):
             return Cause.CUDA_OOM
+        if _is_of_host(one):
+            return Cause.HOST_OOM
     return Cause.USER_CODE
+
+
+def _is_of_accelerator(error: BaseException) -> bool:
+    """By its class; a driver's own refusal and Apple's have none, and are told by their words."""
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(error, torch.OutOfMemoryError):
+        return True
+    text = str(error)
+    return isinstance(error, RuntimeError) and any(words in text for words in _ACCELERATOR_WORDS)
+
+
+def _is_of_host(error: BaseException) -> bool:
+    if isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno == errno.ENOMEM):
+        return True
+    return isinstance(error, RuntimeError) and _HOST_WORDS in str(error)
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:

@@ -20,6 +20,7 @@ from typing import NoReturn
 
 from . import linux
 from .cgroups import RunGroup
+from .memory_kills import WINDOW_S, Kills, counter
 from .requests import KILL, Handles, KeeperRequest, TreeEnd
 
 LOST_PARENT = 99
@@ -54,9 +55,8 @@ def _keep(request: KeeperRequest, handles: Handles, link: socket.socket) -> None
     if os.getppid() != request.supervisor:
         return
     wake = _wake_on_children()
-    parent = None if request.cgroup is None else Path(request.cgroup)
-    group = RunGroup.make(f"cdui-run-{request.run_id}-{request.attempt}", parent)
-    kills_before = linux.oom_kills()
+    group = RunGroup.make(request.group_name, None if request.cgroup is None else Path(request.cgroup))
+    kills = Kills.follow(counter(None if group is None else group.memory_events))
     run = os.fork()
     if run == 0:
         os.close(supervisor)
@@ -64,10 +64,10 @@ def _keep(request: KeeperRequest, handles: Handles, link: socket.socket) -> None
     for number in handles.all()[1:]:
         os.close(number)
     link.sendall(b'{"keeper":%d,"run":%d}\n' % (os.getpid(), run))
-    watch = _Watch(run=run, link=link, supervisor=supervisor, wake=wake)
+    watch = _Watch(run=run, link=link, supervisor=supervisor, wake=wake, kills=kills)
     watch.until_gone()
     _end_strays(group)
-    end = _described(watch, group, kills_before)
+    end = _described(watch, group)
     if group is not None:
         group.remove()
     with suppress(OSError):
@@ -99,6 +99,7 @@ def _become_run(
     os.setsid()
     linux.set_name("cdui-run")
     linux.offer_for_oom()
+    linux.yield_to_supervisor()
     if group is not None:
         with suppress(OSError):
             group.enter()
@@ -118,6 +119,7 @@ class _Watch:
     link: socket.socket
     supervisor: int
     wake: int
+    kills: Kills
     killed: bool = False
     """By us, on purpose."""
     status: int | None = None
@@ -128,7 +130,8 @@ class _Watch:
         for source in (self.link, self.supervisor, self.wake):
             self._poll.register(source, select.POLLIN)
         while not self._reap():
-            ready = {number for number, _ in self._poll.poll()}
+            ready = {number for number, _ in self._poll.poll(WINDOW_S * 1000)}
+            self.kills.look()
             if self.wake in ready:
                 _drain(self.wake)
             if self.supervisor in ready or (self.link.fileno() in ready and self._told_to_kill()):
@@ -190,25 +193,27 @@ def _end_strays(group: RunGroup | None) -> None:
         pause_s = min(pause_s + 0.0005, 0.05)
 
 
-def _described(watch: _Watch, group: RunGroup | None, kills_before: int) -> TreeEnd:
+def _described(watch: _Watch, group: RunGroup | None) -> TreeEnd:
     if watch.status is None:
         return TreeEnd(signal=signal.SIGKILL)
     ended_by = os.WTERMSIG(watch.status) if os.WIFSIGNALED(watch.status) else None
+    exit_code = None if ended_by is not None else os.waitstatus_to_exitcode(watch.status)
     peaks = [watch.usage.ru_maxrss * 1024] if watch.usage is not None else []
     if group is not None and (peak := group.peak_bytes()) is not None:
         peaks.append(peak)
-    kills = group.kills() if group is not None else linux.oom_kills() - kills_before
     return TreeEnd(
-        exit_code=None if ended_by is not None else os.waitstatus_to_exitcode(watch.status),
+        exit_code=exit_code,
         signal=ended_by,
-        out_of_memory=killed_for_memory(ended_by, killed_by_us=watch.killed, kills=kills),
+        out_of_memory=not watch.killed and lost_to_memory(exit_code, ended_by, watch.kills.count()),
         peak_memory_bytes=max(peaks, default=None),
     )
 
 
-def killed_for_memory(ended_by: int | None, *, killed_by_us: bool, kills: int) -> bool:
-    """SIGKILL that nobody here sent, while the kernel counted an out-of-memory kill."""
-    return ended_by == signal.SIGKILL and not killed_by_us and kills > 0
+def lost_to_memory(exit_code: int | None, ended_by: int | None, kills: int) -> bool:
+    """The kernel counted an out-of-memory kill, and the run ended as one does that lost its process, or a
+    process of its own, to it.
+    """
+    return kills > 0 and (ended_by == signal.SIGKILL or exit_code not in (None, 0))
 
 
 def wait_for_adoption(by: int) -> None:

@@ -102,11 +102,16 @@ def session_of(pid: int) -> int | None:
     return int(fields[3]) if fields else None
 
 
-def started_with(pid: int, variable: str) -> bool:
-    """``NAME=value`` is in the environment that the process (or what it was forked from) was started with."""
+def started_with(pid: int, name: str) -> str:
+    """The value of a variable in the environment that the process (or what it was forked from) was started
+    with; empty without one, or when it may not be read.
+    """
+    prefix = f"{name}=".encode()
     with suppress(OSError):
-        return variable.encode() in (_PROC / str(pid) / "environ").read_bytes().split(b"\0")
-    return False
+        for entry in (_PROC / str(pid) / "environ").read_bytes().split(b"\0"):
+            if entry.startswith(prefix):
+                return entry.removeprefix(prefix).decode("utf-8", errors="replace")
+    return ""
 
 
 def thread_count() -> int:
@@ -114,15 +119,48 @@ def thread_count() -> int:
     return len(list((_PROC / "self" / "task").iterdir()))
 
 
-def oom_kills() -> int:
-    """How many processes the kernel's out-of-memory killer has ended on this machine since boot; control
-    groups' own limits count too (/proc/vmstat, Linux 4.13 and newer; 0 before).
+def identity_of(pid: int) -> str:
+    """``pid.start``, the start in ticks since boot: a number alone may be somebody else's later. Empty when
+    there is no such process.
     """
+    fields = _stat(pid)
+    return f"{pid}.{fields[19]}" if fields else ""
+
+
+def is_identity(text: str) -> bool:
+    """That very process is still there, and no zombie."""
+    pid, _, _ = text.partition(".")
+    if not pid.isdecimal() or identity_of(int(pid)) != text:
+        return False
+    return _stat(int(pid))[:1] not in ([], ["Z"], ["X"])
+
+
+def same_numbers(pid: int) -> bool:
+    """Process ids and times mean the same there as here: no other container's, and readable by us."""
+    try:
+        return all(
+            (_PROC / str(pid) / "ns" / name).readlink() == (_PROC / "self" / "ns" / name).readlink()
+            for name in ("pid", "time")
+        )
+    except OSError:
+        return False
+
+
+def all_processes() -> list[int]:
+    """Of the machine, or of this container."""
+    return list(_all())
+
+
+NICER = 2
+"""How much nicer a run is than its supervisor: enough that heartbeats go first, little enough that a run beside other
+people's work on the same machine hardly notices.
+"""
+
+
+def yield_to_supervisor() -> None:
+    """Lower this process's priority below that of the one that supervises it (nice(2))."""
     with suppress(OSError):
-        for line in (_PROC / "vmstat").read_text(encoding="ascii").splitlines():
-            if line.startswith("oom_kill "):
-                return int(line.split()[1])
-    return 0
+        os.nice(NICER)
 
 
 def offer_for_oom() -> None:

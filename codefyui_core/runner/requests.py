@@ -54,6 +54,8 @@ class KeeperRequest:
     """The supervisor's own numerics variables."""
     cores: int | None = None
     cgroup: str | None = None
+    """The group below which the run gets one of its own."""
+    group_name: str = ""
 
     def to_line(self) -> bytes:
         return json.dumps(asdict(self)).encode() + b"\n"
@@ -70,6 +72,7 @@ class TreeEnd:
     exit_code: int | None = None
     signal: int | None = None
     out_of_memory: bool = False
+    """The kernel ended a process of it for memory."""
     peak_memory_bytes: int | None = None
 
     def to_line(self) -> bytes:

@@ -1,11 +1,13 @@
-"""Ends what is left of a run whose keeper was killed: its orphans have become children of the supervisor.
+"""Ends what is left of runs that lost their keeper: its orphans have become children of the supervisor, or, when
+that was killed too, of nobody we know.
 
 The supervisor has other children (ssh tunnels, helpers), and adopts their orphans too. A process is taken for a
-run's only when it was started with this supervisor's mark in its environment and isn't a zygote or a keeper.
+run's only when it was started with a supervisor's mark in its environment and isn't a zygote or a keeper.
 """
 
 import asyncio
 import os
+import secrets
 import signal
 from collections.abc import Collection, Iterator
 from contextlib import suppress
@@ -17,6 +19,31 @@ MARK = "CODEFYUI_RUN_TREE"
 _DEADLINE_S = 10.0
 _LOOKS = 2
 """Times in a row that nothing may be found, as a process may fork while we look."""
+
+
+def mark(pid: int) -> str:
+    """The value of ``MARK`` for what the supervisor ``pid`` starts: which process that is, and a random part."""
+    return f"{linux.identity_of(pid)}.{secrets.token_hex(8)}"
+
+
+def end_abandoned() -> int:
+    """SIGKILL to all that bears the mark of a supervisor that is gone. How many.
+
+    Nobody's but a dead supervisor's: the mark names the process with its start time, and is believed only where
+    process numbers mean what they mean here.
+    """
+    ended = 0
+    for pid in linux.all_processes():
+        supervisor, _, _ = linux.started_with(pid, MARK).rpartition(".")
+        if "." in supervisor and _is_abandoned(pid, supervisor):
+            with suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+                ended += 1
+    return ended
+
+
+def _is_abandoned(pid: int, supervisor: str) -> bool:
+    return pid != os.getpid() and linux.same_numbers(pid) and not linux.is_identity(supervisor)
 
 
 class Ours(Protocol):
@@ -32,7 +59,7 @@ class Strays:
     """For one supervisor."""
 
     def __init__(self, mark: str, ours: Ours) -> None:
-        self._mark = f"{MARK}={mark}"
+        self._mark = mark
         self._ours = ours
 
     async def end(self, run: int) -> None:
@@ -53,7 +80,7 @@ class Strays:
         for pid in linux.scanned_children(os.getpid()):
             if (
                 pid not in known
-                and linux.started_with(pid, self._mark)
+                and linux.started_with(pid, MARK) == self._mark
                 and linux.session_of(pid) not in sessions
             ):
                 yield pid

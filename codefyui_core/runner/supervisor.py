@@ -9,25 +9,24 @@ import asyncio
 import json
 import logging
 import os
-import secrets
 import socket
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import Self
 
 from codefyui_core.errors import CodefyError
 
-from . import linux
+from . import cgroups, linux
 from .api import Launch, RunProcess
-from .cgroups import own_group
 from .handle import RunHandle, Streams, process_lost
 from .plain import launch_plain
 from .requests import THREAD_VARIABLES, Handles, KeeperRequest, origin
-from .strays import MARK, Strays
+from .strays import MARK, Strays, end_abandoned, mark
 from .tree import KeptTree, reap
 from .warm import Interpreter, Warm
 
@@ -60,11 +59,15 @@ class Supervisor:
         self._entry = entry
         self._log = log
         self._keepers = linux.keeps_trees() if keepers is None else keepers
-        mark = f"{os.getpid()}.{secrets.token_hex(8)}"
-        self._interpreter = Interpreter(python=python, environ={**os.environ, MARK: mark}, log_file=log_file)
+        own_mark = mark(os.getpid())
+        self._interpreter = Interpreter(
+            python=python, environ={**os.environ, MARK: own_mark}, log_file=log_file
+        )
         self._warm = Warm(interpreter=self._interpreter, modules=tuple(preload), log=log)
         self._uses_zygote = zygote and self._keepers
-        self._strays = Strays(mark, self)
+        self._strays = Strays(own_mark, self)
+        self._groups: Path | None = None
+        self._launches = count(1)
         self._keeper_pids: set[int] = set()
         self._runs: dict[RunHandle, asyncio.Task[None]] = {}
         self._closing = False
@@ -80,10 +83,27 @@ class Supervisor:
         return self._warm.is_ready
 
     async def start(self) -> None:
-        """Become the subreaper of what will be started, and begin to warm up."""
+        """Become the subreaper of what will be started, end what a dead supervisor left, and begin to warm up."""
         if self._keepers:
             linux.become_subreaper()
+            await asyncio.to_thread(self._end_left)
+            self._prepare_groups()
         await self.warm()
+
+    def _end_left(self) -> None:
+        if ended := end_abandoned():
+            self._log.warning("ended %d process(es) of runs whose supervisor was killed", ended)
+
+    def _prepare_groups(self) -> None:
+        """Before anything is started: what is started stays in the group that we are in then."""
+        try:
+            self._groups = cgroups.prepare()
+        except (cgroups.NoGroups, OSError) as error:
+            self._log.info("runs have no control groups of their own here: %s", error)
+            return
+        for group in cgroups.left_groups(self._groups):
+            group.end()
+            group.remove()
 
     async def warm(self) -> None:
         if self._uses_zygote and not self._closing:
@@ -142,7 +162,6 @@ class Supervisor:
         del self._runs[handle]
 
     def _request(self, launch: Launch) -> KeeperRequest:
-        group = own_group()
         return KeeperRequest(
             supervisor=os.getpid(),
             run_id=launch.run_id,
@@ -152,7 +171,10 @@ class Supervisor:
             env=dict(launch.env),
             origin=origin(),
             cores=launch.cores,
-            cgroup=None if group is None else str(group),
+            cgroup=None if self._groups is None else str(self._groups),
+            group_name=cgroups.group_name(
+                linux.identity_of(os.getpid()), launch.run_id, next(self._launches)
+            ),
         )
 
     async def _launch_plain(self, launch: Launch) -> RunHandle:
@@ -192,7 +214,8 @@ class Supervisor:
             raise process_lost("the warm process is gone")
         reader, writer = await asyncio.open_connection(sock=ends.link)
         streams = await ends.open()
-        writer.write(self._request(launch).to_line())
+        request = self._request(launch)
+        writer.write(request.to_line())
         hello = await _hello(reader, within_s)
         fresh = process if isinstance(process, subprocess.Popen) else None
         if hello is None:
@@ -220,6 +243,7 @@ class Supervisor:
             writer=writer,
             reap=collect,
             strays=self._strays,
+            group=None if self._groups is None else cgroups.RunGroup(path=self._groups / request.group_name),
         )
         return RunHandle(tree, streams, launch.writes_for_s)
 

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Protocol
 
+from .cgroups import RunGroup
 from .requests import KILL, TreeEnd
 from .strays import Strays
 
@@ -41,6 +42,7 @@ class KeptTree:
         writer: asyncio.StreamWriter,
         reap: Callable[[], object],
         strays: Strays,
+        group: RunGroup | None = None,
     ) -> None:
         self.pid = run
         self.keeper = keeper
@@ -48,6 +50,7 @@ class KeptTree:
         self._writer = writer
         self._reap = reap
         self._strays = strays
+        self._group = group
         self._pidfd = os.pidfd_open(keeper)
 
     def kill(self) -> None:
@@ -62,7 +65,11 @@ class KeptTree:
         end = await self._last_word()
         self._writer.close()
         if end is None:
+            if self._group is not None:
+                self._group.end()
             await self._strays.end(self.pid)
+            if self._group is not None:
+                self._group.remove()
             return TreeEnd(signal=signal.SIGKILL)
         return end
 

@@ -21,7 +21,7 @@ class Evidence:
     exit_code: int | None = None
     signal: int | None = None
     out_of_memory: bool = False
-    """The kernel's out-of-memory killer ended it."""
+    """The kernel's out-of-memory killer ended it, or a process of it."""
     grace_s: float = 10.0
 
 
@@ -50,14 +50,18 @@ def conclude(evidence: Evidence) -> Conclusion:
     if evidence.outcome is Outcome.SUCCEEDED:
         return Conclusion(status=RunStatus.SUCCEEDED)
     if evidence.outcome is Outcome.FAILED:
-        return Conclusion(
-            status=RunStatus.FAILED,
-            error=evidence.error or "the run failed",
-            cause=evidence.cause or Cause.USER_CODE,
-        )
+        return _failed(evidence)
     if evidence.stop_reason is not None:
         return _stopped(evidence, evidence.stop_reason)
     return _ended_by_itself(evidence)
+
+
+def _failed(evidence: Evidence) -> Conclusion:
+    """By its own word; only the keeper knows whether a signal that took one of its processes was for memory."""
+    error, cause = evidence.error or "the run failed", evidence.cause or Cause.USER_CODE
+    if cause is Cause.SIGNAL and evidence.out_of_memory:
+        return Conclusion(status=RunStatus.FAILED, error=f"{error}: out of memory", cause=Cause.HOST_OOM)
+    return Conclusion(status=RunStatus.FAILED, error=error, cause=cause)
 
 
 def _stopped(evidence: Evidence, reason: StopReason) -> Conclusion:
@@ -85,7 +89,7 @@ STOP_TEXTS = {
 def _ended_by_itself(evidence: Evidence) -> Conclusion:
     number = -evidence.signal if evidence.signal is not None else evidence.exit_code
     error = f"run subprocess exited with code {number}"
-    if evidence.out_of_memory:
+    if evidence.out_of_memory and evidence.signal is not None:
         return Conclusion(status=RunStatus.FAILED, error=f"{error}: out of memory", cause=Cause.HOST_OOM)
     cause = evidence.cause or (Cause.SIGNAL if evidence.signal is not None else Cause.USER_CODE)
     return Conclusion(status=RunStatus.FAILED, error=error, cause=cause)

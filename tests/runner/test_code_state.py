@@ -5,9 +5,7 @@ import sys
 
 import pytest
 
-from codefyui_core.runner.cgroups import RunGroup, own_group
 from codefyui_core.runner.code_state import commit_of, file_digests, stamp, torch_build
-from codefyui_core.runner.keeper import killed_for_memory
 from codefyui_core.runner.memory import available_bytes, cards, free_memory, total_bytes
 from codefyui_core.wire.messages import DeviceInfo
 
@@ -61,53 +59,6 @@ def test_own_files_are_known_by_their_content_and_a_stamp_by_its_times(tmp_path)
     assert file_digests([tmp_path]) != first
     assert stamp([tmp_path]) != stamped
     assert file_digests([tmp_path / "absent"]) == {}
-
-
-@pytest.mark.parametrize(
-    ("ended_by", "killed_by_us", "kills", "expected"),
-    [
-        (9, False, 1, True),
-        (9, True, 1, False),
-        (9, False, 0, False),
-        (6, False, 1, False),
-        (None, False, 1, False),
-    ],
-)
-def test_only_a_kill_that_the_kernel_counted_is_one_for_memory(ended_by, killed_by_us, kills, expected):
-    assert killed_for_memory(ended_by, killed_by_us=killed_by_us, kills=kills) is expected
-
-
-def test_a_group_is_made_only_where_memory_is_counted_for_its_children(tmp_path):
-    assert RunGroup.make("run", None) is None
-    assert RunGroup.make("run", tmp_path / "absent") is None
-    (tmp_path / "cgroup.subtree_control").write_text("cpu pids\n")
-    assert RunGroup.make("run", tmp_path) is None
-    (tmp_path / "cgroup.subtree_control").write_text("cpu memory\n")
-    group = RunGroup.make("run", tmp_path)
-    assert group.path == tmp_path / "run"
-    assert group.kills() == 0
-    assert group.peak_bytes() is None
-    (group.path / "memory.events").write_text("low 0\noom 2\noom_kill 1\n")
-    (group.path / "memory.peak").write_text("1048576\n")
-    assert group.kills() == 1
-    assert group.peak_bytes() == 1 << 20
-    group.enter()
-    group.end()
-    assert (group.path / "cgroup.procs").read_text() == "0"
-    assert (group.path / "cgroup.kill").read_text() == "1"
-
-
-def test_the_own_group_is_found_where_the_unified_hierarchy_is_mounted(tmp_path):
-    (tmp_path / "mount/user/agent").mkdir(parents=True)
-    membership, mounts = tmp_path / "cgroup", tmp_path / "mountinfo"
-    membership.write_text("4:memory:/x\n0::/user/agent\n")
-    mounts.write_text(
-        f"30 20 0:26 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n31 20 0:27 / {tmp_path}/mount rw - cgroup2 cgroup2 rw\n"
-    )
-    assert own_group(membership, mounts) == tmp_path / "mount/user/agent"
-    membership.write_text("4:memory:/x\n")
-    assert own_group(membership, mounts) is None
-    assert own_group(tmp_path / "absent", mounts) is None
 
 
 def test_free_memory_is_told_for_what_is_known():

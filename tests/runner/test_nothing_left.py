@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from codefyui_core.errors import CodefyError
-from codefyui_core.runner import linux
+from codefyui_core.runner import cgroups, linux
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="keepers are Linux's")
 
@@ -90,6 +90,85 @@ async def test_a_killed_supervisor_leaves_nothing_behind(bench, alive, sentinel,
     await owner.wait()
     everything = [said["stray"], said["keeper"], said["pid"], *said["zygotes"]]
     await bench.until(lambda: not any(alive(pid) for pid in everything))
+
+
+ENDINGS = {
+    "success": {"then": "succeed"},
+    "failure": {"then": "fail"},
+    "crash": {"then": "crash"},
+    "stop": {},
+    "killed": {},
+    "killed keeper": {},
+}
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+async def test_children_of_every_kind_end_with_their_run_however_it_ends(
+    bench, alive, sentinel, ends_with_test, ending
+):
+    """In sessions of their own, deaf to SIGTERM, daemons, other programs without our environment."""
+    async with bench.supervisor(zygote=False) as starter:
+        options = ENDINGS[ending] | {"scrubbed": ending != "killed keeper"}
+        process = await bench.begin(starter, "family", **options)
+        said = await bench.first(process)
+        ends_with_test += said["family"]
+        match ending:
+            case "stop":
+                await process.stop(grace_s=60)
+            case "killed":
+                os.kill(said["pid"], signal.SIGKILL)
+            case "killed keeper":
+                os.kill(said["keeper"], signal.SIGKILL)
+        await bench.finish(process)
+        assert not [pid for pid in said["family"] if alive(pid)]
+
+
+async def test_what_a_supervisor_and_a_keeper_killed_together_leave_is_ended_by_the_next_supervisor(
+    bench, alive, sentinel, ends_with_test
+):
+    """Nobody was there to end it. A living supervisor's runs bear a mark, too, and go on."""
+    async with bench.supervisor(zygote=False) as neighbour:
+        kept = await bench.first(await bench.begin(neighbour, "stray", stay=True))
+        owner = await asyncio.create_subprocess_exec(
+            sys.executable,
+            str(Path(__file__).parent / "behaviors" / "owner.py"),
+            json.dumps({"folder": str(bench.folder), "do": "stray", "zygote": False}),
+            stdout=asyncio.subprocess.PIPE,
+        )
+        said = json.loads(await owner.stdout.readline())
+        ends_with_test += [said["stray"], said["keeper"], said["pid"], kept["stray"]]
+        os.kill(said["keeper"], signal.SIGSTOP)
+        owner.kill()
+        os.kill(said["keeper"], signal.SIGKILL)
+        await owner.wait()
+        assert alive(said["stray"])
+        async with bench.supervisor(zygote=False):
+            await bench.until(lambda: not alive(said["stray"]))
+            assert alive(kept["stray"])
+            assert alive(kept["pid"])
+
+
+async def test_runs_in_groups_leave_no_group_behind(bench, alive, ends_with_test):
+    try:
+        parent = cgroups.prepare()
+    except cgroups.NoGroups as why:
+        pytest.skip(f"no cgroup v2 here that we may divide: {why}")
+
+    def groups():
+        return {path.name for path in parent.glob(f"cdui-run-{linux.identity_of(os.getpid())}-*")}
+
+    async with bench.supervisor(zygote=False) as starter:
+        process = await bench.begin(starter, "family", scrubbed=True)
+        said = await bench.first(process)
+        ends_with_test += said["family"]
+        (name,) = groups()
+        inside = (parent / name / "cgroup.procs").read_text().split()
+        assert set(inside) == {str(pid) for pid in (said["pid"], *said["family"])}
+        os.kill(said["keeper"], signal.SIGKILL)
+        await bench.finish(process)
+        assert not [pid for pid in said["family"] if alive(pid)]
+        await bench.run(starter, "report")
+    assert groups() == set()
 
 
 @pytest.mark.point(8)

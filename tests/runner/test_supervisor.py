@@ -8,6 +8,7 @@ import sys
 import pytest
 
 from codefyui_core.errors import CodefyError
+from codefyui_core.runner import linux
 from codefyui_core.runner.api import Launch
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="keepers are Linux's")
@@ -201,3 +202,22 @@ async def test_closing_ends_every_run_and_refuses_new_ones(bench, alive):
     with pytest.raises(CodefyError) as caught:
         await starter.launch(Launch(run_id="r", attempt=1, work_dir=bench.folder))
     assert caught.value.code == "server.stopping"
+
+
+async def test_a_supervisor_goes_on_while_user_code_holds_the_interpreter(bench):
+    """What the agent's beats rest on: no thread of the run process is needed for anything."""
+    until = bench.folder / "until"
+    async with bench.supervisor() as starter:
+        process = await bench.begin(starter, "holds_interpreter", until=str(until))
+        await bench.first(process)
+        assert (await bench.run(starter, "report"))[1].exit_code == 0
+        until.touch()
+        _, ending = await bench.finish(process)
+    assert ending.exit_code == 0
+
+
+@pytest.mark.parametrize("how", HOW[:2])
+async def test_a_run_yields_to_its_supervisor(bench, how):
+    async with bench.supervisor(**how) as starter:
+        lines, _ = await bench.run(starter, "priority")
+    assert payloads(lines)[0]["nice"] == os.getpriority(os.PRIO_PROCESS, 0) + linux.NICER

@@ -1,4 +1,4 @@
-# ruff: noqa: PTH109, NPY002, ICN001  what user code does
+# ruff: noqa: PTH109, PTH110, NPY002, ICN001  what user code does
 """What the runs of these tests do instead of a graph; imported in run processes only, by name."""
 
 import json
@@ -83,12 +83,79 @@ def executed_stray(go, request, emit, should_stop):
     return SUCCEEDED
 
 
+def family(go, request, emit, should_stop):
+    """Children of every kind, none of which wants to end; then the run goes on as asked."""
+    read, write = os.pipe()
+    emptied = {} if go.options.get("scrubbed") else dict(os.environ)
+    for kind in (_deaf, _daemon, lambda report: _executed(report, emptied), _plain):
+        if os.fork() == 0:
+            kind(lambda: os.write(write, f"{os.getpid()}\n".encode()))
+    pids = []
+    with os.fdopen(read) as lines:
+        while len(pids) < 4:
+            pids.append(int(lines.readline()))
+    event(emit, pid=os.getpid(), keeper=os.getppid(), stray=pids[0], family=pids)
+    match go.options.get("then"):
+        case "fail":
+            raise RuntimeError("as asked")
+        case "crash":
+            os.abort()
+        case "succeed":
+            return SUCCEEDED
+    while not should_stop():
+        time.sleep(0.005)
+    return {"outcome": "stopped"}
+
+
+def _forever():
+    while True:
+        time.sleep(1)
+
+
+def _deaf(report):
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    os.setsid()
+    report()
+    _forever()
+
+
+def _daemon(report):
+    os.setsid()
+    if os.fork() == 0:
+        report()
+        _forever()
+    os._exit(0)
+
+
+def _executed(report, environment):
+    """Another program under the same number."""
+    report()
+    os.execve(sys.executable, [sys.executable, "-c", "import time; time.sleep(600)"], environment)
+
+
+def _plain(report):
+    report()
+    _forever()
+
+
 def flood(go, request, emit, should_stop):
     text = "x" * 1000
     progress = os.open(go.options["progress"], os.O_WRONLY | os.O_CREAT)
     for number in range(go.options["events"]):
         event(emit, number=number, text=text)
         os.pwrite(progress, f"{number:8}".encode(), 0)
+    return SUCCEEDED
+
+
+def holds_interpreter(go, request, emit, should_stop):
+    """One C call that doesn't give the interpreter's lock back until a file is there: no thread of ours runs."""
+    import ctypes
+
+    event(emit, pid=os.getpid())
+    usleep = ctypes.PyDLL(None).usleep
+    while not os.path.exists(go.options["until"]):
+        usleep(200_000)
     return SUCCEEDED
 
 
@@ -147,7 +214,12 @@ BEHAVIORS = {
     "deaf": deaf,
     "stray": stray,
     "executed_stray": executed_stray,
+    "family": family,
     "flood": flood,
+    "holds_interpreter": holds_interpreter,
+    "priority": lambda go, request, emit, should_stop: (
+        event(emit, nice=os.getpriority(os.PRIO_PROCESS, 0), group=request.group_name) or SUCCEEDED
+    ),
     "prints": prints,
     "fails": fails,
     "huge_line": huge_line,
