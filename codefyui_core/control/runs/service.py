@@ -100,6 +100,8 @@ class RunService:
         self._clock = clock
         self._log = log
         self._stopping = False
+        self._keeping = False
+        """It stops and leaves what executes on workers to the next start."""
         self._tasks = Tasks(log)
         self._placing = Tasks(log)
         self._storages = Storages(backends=registry.backends, stores=stores)
@@ -162,7 +164,7 @@ class RunService:
             log=log,
             grace_s=grace_s,
             kick=self._kick,
-            stopping=lambda: self._stopping,
+            stopping=lambda: self._stopping and not self._keeping,
             resend=self._resend,
         )
         self._dispatcher = Dispatcher(
@@ -243,7 +245,7 @@ class RunService:
         """Intent first, then its effects. ``keep``: runs on workers go on, the next start takes them over."""
         if self._stopping:
             return
-        self._stopping = True
+        self._stopping, self._keeping = True, keep
         try:
             await self._db.mark_shutdown("keep" if keep else "stop")
         except DBAPIError as error:

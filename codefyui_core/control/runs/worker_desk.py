@@ -343,7 +343,7 @@ class WorkerDesk:
     # ------------------------------------------------------------ gone
 
     async def link_down(self, worker_id: str, why: str) -> None:
-        """T4. While the server stops, nobody is waited for."""
+        """T4. While the server stops, nobody is waited for, unless it leaves runs executing."""
         grace = 0.0 if self._stopping() else self.graces.grace_s
 
         async def decide(unit: Unit) -> None:

@@ -334,6 +334,29 @@ async def test_a_planned_restart_ends_own_runs_alone(room):
     assert await room.status(remote) == "succeeded"
 
 
+@pytest.mark.point(34)
+async def test_a_line_that_drops_during_a_planned_restart_costs_no_run(room):
+    agent = await room.worker()
+    remote, key = await running(room, agent)
+    room.starter.stubborn = True
+    own = await room.process(await room.submit())
+    stopping = asyncio.create_task(room.service.stop(keep=True, grace_s=5.0))
+    async with asyncio.timeout(5):
+        while not own.stops:
+            await asyncio.sleep(0.003)
+    await agent.drop()
+    assert await room.status(remote) == "disconnected"
+    await room.in_time(stopping)
+    await room.database.mark_shutdown("keep")
+    await room.database.aclose()
+    agents = room.directory.agents
+    await room.open()
+    room.directory.agents = agents
+    await agent.connect()
+    await agent.finish(key)
+    assert await room.status(remote) == "succeeded"
+
+
 async def test_another_server_on_the_database_stops_this_one_from_writing(room, kit):
     agent = await room.worker()
     run_id, key = await running(room, agent)
