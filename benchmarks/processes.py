@@ -50,6 +50,16 @@ class Process:
                 f"it ended with {self.popen.returncode}:\n{self.log.read_text(errors='replace')}"
             )
 
+    def worked_s(self) -> float:
+        """Processor time of the process itself until now, in seconds."""
+        spent = psutil.Process(self.pid).cpu_times()
+        return float(spent.user + spent.system)
+
+    def kill(self) -> None:
+        """Without a chance to say anything; what is below it is its own affair."""
+        self.popen.kill()
+        self.popen.wait()
+
     def end(self) -> None:
         """And all below it."""
         below: list[psutil.Process] = []
@@ -100,9 +110,9 @@ class Site:
         self._processes.append(process)
         return process
 
-    def start_server(self) -> Process:
-        """Returns when it is ready: it listens and knows its nodes."""
-        server = self.spawn("server", ["-m", "codefyui_core.control", "--port", "0"], self.user_data)
+    def start_server(self, port: int = 0) -> Process:
+        """Returns when it is ready: it listens and knows its nodes. Port 0: a free one."""
+        server = self.spawn("server", ["-m", "codefyui_core.control", "--port", str(port)], self.user_data)
 
         def ready() -> bool:
             server.check()
@@ -129,21 +139,26 @@ class Site:
         wait_for(online, "the agent to be online")
         return agent
 
+    def port(self) -> int:
+        """Where the server of the last start listened."""
+        return int(self._running().url.rpartition(":")[2])
+
     def get(self, path: str) -> Any:
         return self._api().call("GET", path)
 
     def post(self, path: str, body: dict[str, Any]) -> Any:
         return self._api().call("POST", path, cast("Any", body))
 
-    def wait_end(self, run_id: str) -> dict[str, Any]:
-        """The row of a run that succeeded."""
+    def wait_end(self, run_id: str, *, stopped: bool = False) -> dict[str, Any]:
+        """The row of a run that succeeded, or was ``stopped``."""
 
         def ended() -> dict[str, Any] | None:
             row: dict[str, Any] = self.get(f"/api/runs/{run_id}")
             return row if row["status"] in FINAL else None
 
         row = wait_for(ended, f"the end of {run_id}")
-        if row is None or row["status"] != "succeeded":
+        assert row is not None
+        if row["status"] not in ({"succeeded", "cancelled"} if stopped else {"succeeded"}):
             raise RuntimeError(f"{run_id} didn't succeed: {row}")
         return row
 

@@ -29,7 +29,7 @@ class Batch:
         """The same rows at later cursors and positions."""
         return type(self)(
             [
-                (run, cursor + by, attempt, seq + by, *rest)
+                (run, cursor + by, attempt, seq if seq is None else seq + by, *rest)
                 for run, cursor, attempt, seq, *rest in self.events
             ],
             [(run, cursor + by, *rest) for run, cursor, *rest in self.metrics],

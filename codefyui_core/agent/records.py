@@ -6,7 +6,7 @@ finds the next record by looking for it.
 
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import google_crc32c
 
@@ -30,9 +30,8 @@ _NUMBERS = {
 _KINDS = {number: kind for kind, number in _NUMBERS.items()}
 
 
-@dataclass(frozen=True, slots=True)
-class Record:
-    """A good record and where it lies in its segment."""
+class Record(NamedTuple):
+    """A good record and where it lies in its segment. A tuple: a backlog is read by the million."""
 
     seq: int
     kind: ItemKind

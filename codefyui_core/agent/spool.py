@@ -13,7 +13,7 @@ from codefyui_core.wire.limits import MIB
 from codefyui_core.wire.messages import ItemKind
 
 from .disk import Disk
-from .records import encode_record, scan
+from .records import HEADER, encode_record, scan
 
 SEGMENT_BYTES = 4 * MIB
 TAIL_BYTES = 1 * MIB
@@ -231,9 +231,10 @@ class Spool:
         if segment is None:
             return tuple
         path, offset = segment.path, self._offsets.pop((segment.path, first), 0)
+        chunk = limit_bytes + limit_items * HEADER.size
 
         def read() -> Sequence[bytes]:
-            found, end = _read_segment(path, offset, first, upto, limit_bytes)
+            found, end = _read_segment(path, offset, first, upto, limit_bytes, chunk)
             self._offsets[path, first + len(found)] = end
             return found
 
@@ -282,8 +283,9 @@ class Spool:
     def trim(self, position: int) -> None:
         """Everything up to ``position`` is recorded: delete the segments that hold nothing else. Idempotent."""
         while len(self._segments) > 1 and self._segments[0].last <= position:
-            self._disk.remove(self._segments.pop(0).path)
-            self._offsets.clear()
+            gone = self._segments.pop(0).path
+            self._disk.remove(gone)
+            self._offsets = {(path, seq): at for (path, seq), at in self._offsets.items() if path != gone}
         self.gaps = [gap for gap in self.gaps if gap.last > position]
 
     def close(self) -> None:
@@ -296,15 +298,26 @@ class Spool:
 
 
 def _read_segment(
-    path: Path, offset: int, first: int, upto: int, limit_bytes: int
+    path: Path, offset: int, first: int, upto: int, limit_bytes: int, chunk: int
 ) -> tuple[list[bytes], int]:
-    """Consecutive payloads from ``first`` on, and where the one behind them begins."""
-    try:
-        with path.open("rb") as file:
-            file.seek(offset)
-            data = file.read()
-    except FileNotFoundError:
-        return [], 0
+    """Consecutive payloads from ``first`` on, and where the one behind them begins. ``chunk`` bytes are read at
+    first: what a batch takes. All that is left is read when they hold nothing of it, because ``offset`` is far
+    before it, or the records between are damaged or large.
+    """
+    for size in (chunk, -1):
+        try:
+            with path.open("rb") as file:
+                file.seek(offset)
+                data = file.read(size)
+        except FileNotFoundError:
+            return [], 0
+        found, end = _payloads(data, first, upto, limit_bytes)
+        if found:
+            return found, offset + end
+    return [], 0
+
+
+def _payloads(data: bytes, first: int, upto: int, limit_bytes: int) -> tuple[list[bytes], int]:
     found: list[bytes] = []
     total, end = 0, 0
     for record in scan(data, first - 1):
@@ -313,7 +326,7 @@ def _read_segment(
             break
         found.append(record.payload)
         end = record.end
-    return found, offset + end if found else 0
+    return found, end
 
 
 def _within(payloads: list[bytes], limit_bytes: int) -> Sequence[bytes]:

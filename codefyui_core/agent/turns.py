@@ -11,6 +11,8 @@ from codefyui_core.wire.limits import BATCH_WAIT_S
 
 Key = tuple[str, int]
 """Run and number of an attempt."""
+EARLY_S = 0.001
+"""A sleep until a turn may end a hair early; the turn has come all the same."""
 BEFORE_BACKLOG = 8
 """Batches of live attempts before one that is behind has its turn, however many of them are waiting."""
 
@@ -47,7 +49,7 @@ class Turns:
 
     def order(self, waiting: Iterable[Key], is_live: Callable[[Key], bool], now: float) -> list[Key]:
         """Those that may send now: live ones first, in each kind the one whose last batch is the oldest."""
-        due = [key for key in waiting if self._due(self._lasts[key]) <= now]
+        due = [key for key in waiting if self._due(self._lasts[key]) <= now + EARLY_S]
         backlog_first = self._live_in_a_row >= BEFORE_BACKLOG
         return sorted(due, key=lambda key: (is_live(key) is backlog_first, self._lasts[key].at))
 

@@ -268,3 +268,29 @@ def test_damage_while_the_agent_runs_becomes_a_gap(fresh, monkeypatch):
     spool.look_again(2)
     assert spool.gap(2) == Gap(2, 2)
     assert all_of(spool) == {1: b"11111", 3: b"33333", 4: b"44444", 5: b"55555"}
+
+
+def test_a_backlog_is_read_piece_by_piece_whatever_its_records_measure(fresh):
+    spool = Spool(fresh(), segment_bytes=3000)
+    items = [
+        b"%d" % number * size for number, size in enumerate([1, 400, 2500, 3, 5000, 7, 1, 1, 90], start=1)
+    ]
+    for item in items:
+        spool.append(ItemKind.EVENT, item)
+    sync(spool)
+    spool._tail.clear()
+    found = []
+    while len(found) < len(items):
+        found += spool.read(len(found) + 1, limit_bytes=300, limit_items=2)
+        spool.trim(len(found) - 1)
+    assert found == items
+
+
+def test_a_batch_that_was_not_sent_is_read_again(fresh):
+    spool = Spool(fresh())
+    for number in range(10):
+        spool.append(ItemKind.EVENT, b"%d" % number)
+    sync(spool)
+    spool._tail.clear()
+    first = spool.read(3, limit_bytes=100, limit_items=4)
+    assert spool.read(3, limit_bytes=100, limit_items=4) == first == [b"2", b"3", b"4", b"5"]

@@ -36,6 +36,11 @@ def test_a_batch_gathers_for_a_while_after_the_one_before(turns):
     assert order(turns, LIVE, now=100.0 + BATCH_WAIT_S) == [LIVE]
 
 
+def test_a_sleep_that_ended_a_hair_early_does_not_cost_the_turn(turns):
+    turns.sent(LIVE, 100.0, live=True, full=False)
+    assert order(turns, LIVE, now=100.0 + BATCH_WAIT_S - 1e-9) == [LIVE]
+
+
 def test_what_a_full_batch_left_behind_goes_at_once(turns):
     turns.sent(OLD, 100.0, live=False, full=True)
     assert turns.behind(OLD)
