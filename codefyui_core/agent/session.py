@@ -142,8 +142,7 @@ class AgentSession:
                 await self._socket.send_frame(self._queue.popleft(), aiohttp.WSMsgType.TEXT)
             self.sent.set()
             if self._window_bytes and not self._leaving:
-                # A sleep may end a hair early, and what isn't due yet would then wait for the next news.
-                while (wait_s := self._duty.gathering_s()) > 0:
+                if (wait_s := self._duty.gathering_s()) > 0:
                     await asyncio.sleep(wait_s)
                 batch = await self._duty.next_batch(self._window_bytes)
                 if batch is not None:
