@@ -189,18 +189,18 @@ class Attempt:
             return False
         return self._next <= self.stream.sendable
 
-    async def batch(self) -> Batch | None:
-        """The next items, from where the last batch ended."""
+    async def batch(self, limit_bytes: int = BATCH_BYTES) -> Batch | None:
+        """The next items, from where the last batch ended: within the limit, but one at least."""
         stream, first = self.stream, self._next
         assert stream is not None
         skip = self._skip(stream, first)
         if skip is not None:
             payload = item(ItemKind.SKIP, skip.model_dump(mode="json", by_alias=True))
             return self._batch([payload], first, skip.to)
-        payloads = await stream.read(first, limit_bytes=BATCH_BYTES)
+        payloads = await stream.read(first, limit_bytes=limit_bytes)
         if not payloads and self._next == first and first <= stream.spool.sendable:
             await stream.look_again(first)
-            return await self.batch() if stream.gap(first) is not None else None
+            return await self.batch(limit_bytes) if stream.gap(first) is not None else None
         if not payloads or self._next != first or not self._welcomed:
             return None
         return self._batch(payloads, first, first + len(payloads) - 1)

@@ -11,6 +11,7 @@ from codefyui_core.plugin.storage import StorageKind
 from codefyui_core.plugin.values import JsonObject
 from codefyui_core.runs.status import StopReason
 from codefyui_core.wire.codec import live_hash
+from codefyui_core.wire.limits import BATCH_BYTES
 from codefyui_core.wire.messages import (
     AckEntry,
     Assign,
@@ -39,6 +40,8 @@ from .turns import Turns
 
 ASIDE_KEEP_S = 30 * 24 * 3600.0
 ASIDE_BYTES = 1 << 30
+WORTH_PART = 2
+"""Of a full batch, what has to fit for one to be sent: a window that is nearly shut makes no tiny ones."""
 BACKLOG_PART = 2
 """Of the window, what a backlog may fill beside attempts that keep up."""
 
@@ -187,10 +190,11 @@ class Holdings:
         waiting = [key for key, one in self._attempts.items() if one.sendable]
         for key in self._turns.order(waiting, self._is_live, now):
             attempt = self._attempts.get(key)
-            if attempt is None or unacked >= self._share(key, window_bytes):
+            room = 0 if attempt is None else self._share(key, window_bytes) - unacked
+            if attempt is None or room < min(BATCH_BYTES, window_bytes) // WORTH_PART:
                 continue
             live = self._is_live(key)
-            batch = await attempt.batch()
+            batch = await attempt.batch(min(BATCH_BYTES, room))
             if batch is not None and key in self._attempts:
                 self._turns.sent(key, now, live=live, full=attempt.sendable)
                 return batch

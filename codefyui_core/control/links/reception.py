@@ -428,7 +428,7 @@ class Reception:
             server_epoch=room.db.epoch,
             session=session.number,
             worker=WorkerIdentity(id=session.worker_id, name=session.view.name),
-            settings=room.settings,
+            settings=room.settings.model_copy(update={"window_bytes": session.window_bytes}),
             want_catalog=session.wants_catalog,
             wall_time_ms=milliseconds(room.clock),
             storage=storage,

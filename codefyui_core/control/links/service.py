@@ -36,6 +36,7 @@ from .rows import RowMaker, read_load
 from .session import Session, Surroundings
 from .tokens import NewToken, Tokens, command, milliseconds
 from .views import view_of
+from .windows import Windows
 from .workers import WorkerRow, Workers
 
 CLOSE_WITHIN_S = 3.0
@@ -83,6 +84,7 @@ class WorkerService:
         self._enrollment = Enrollment(db, clock)
         self._limit = RateLimit(clock)
         self._refusals = Refusals(clock)
+        self._windows = Windows()
         self.tokens_table = Tokens(db, clock)
         self._rows = RowMaker(own=catalog, settings=settings, machine_id=self._machine_id)
         self._actors = Actors(
@@ -118,6 +120,7 @@ class WorkerService:
             keep_catalog=self._keep_catalog,
             changed=self._feed.changed,
             left=self._left,
+            windows=self._windows,
         )
 
     def _desk(self) -> RunDesk:

@@ -42,6 +42,7 @@ from codefyui_core.wire.messages import (
 from .catalogs import Comparison, Own, compare
 from .denials import other_version
 from .line import Line
+from .windows import Windows
 
 MAX_WAITING_BYTES = 8 * WINDOW_BYTES
 """Of frames that wait for the database. The window keeps honest agents far below it."""
@@ -64,6 +65,7 @@ class Surroundings:
     """The row of the worker of that id reads differently now."""
     left: Callable[["Session", str], Awaitable[None]]
     """The agent said bye."""
+    windows: Windows
 
 
 class Session:
@@ -116,6 +118,8 @@ class Session:
         self._expected: dict[tuple[str, int], Timer] = {}
         self._probes: list[asyncio.Future[bool]] = []
         self._silence = around.clock.timer(SILENCE_S, self._silent, after_pause=AfterPause.RESTART)
+        self.window_bytes = around.windows.join(self)
+        """As its agent was told."""
 
     # ------------------------------------------------------------ as runs see it
 
@@ -359,9 +363,22 @@ class Session:
         return True
 
     def _answer(self, answer: AckEntry | Rewind | None) -> bool:
-        if answer is not None:
-            self.line.send(Ack(acks=(answer,)) if isinstance(answer, AckEntry) else answer)
+        match answer:
+            case AckEntry():
+                self._acknowledge((answer,), self._around.windows.now)
+            case Rewind():
+                self.line.send(answer)
         return answer is not None
+
+    def _acknowledge(self, acks: tuple[AckEntry, ...], window_bytes: int) -> None:
+        changed = window_bytes != self.window_bytes
+        self.window_bytes = window_bytes
+        self.line.send(Ack(acks=acks, window_bytes=window_bytes if changed else None))
+
+    def narrow(self, window_bytes: int) -> None:
+        """There are more sessions now. One that was told more could fill that before its next acknowledgement."""
+        if window_bytes < self.window_bytes:
+            self._acknowledge((), window_bytes)
 
     async def _learned(self) -> None:
         """A report or the catalog came. With both that are waited for, it may get runs."""
@@ -413,6 +430,7 @@ class Session:
 
     def dispose(self) -> None:
         self.current = False
+        self._around.windows.leave(self)
         self._ended.set()
         self._work.set()
         self._silence.cancel()
