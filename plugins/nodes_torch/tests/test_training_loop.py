@@ -486,10 +486,8 @@ def test_several_outputs_need_a_target_each(tmp_path):
 # Declarations and refusals
 
 
-def test_ddp_and_losses_of_two_outputs_are_refused(tmp_path):
+def test_losses_of_two_outputs_are_refused(tmp_path):
     context = _context(tmp_path)
-    with pytest.raises(CodefyError, match="ddp isn't supported"):
-        execute(TrainingLoop, _parts(context), context, strategy="ddp")
     with pytest.raises(CodefyError, match="MarginRankingLoss compares two outputs"):
         execute(TrainingLoop, _parts(context) | {"loss_fn": nn.MarginRankingLoss()}, context)
 

@@ -4,12 +4,12 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
-from torch.utils.data import DataLoader as TorchDataLoader
 from typing_extensions import override
 
 from codefyui_core.plugin import DataType, Node, NodeContext, Param, ParamKind, Port
 
 from ..base import UnfitError
+from .workers import WatchedLoader
 
 
 class DataLoader(Node):
@@ -40,7 +40,7 @@ class DataLoader(Node):
         dataset = inputs["dataset"]
         if not len(dataset):
             raise UnfitError("DataLoader: the data set is empty")
-        loader: TorchDataLoader[Any] = TorchDataLoader(
+        loader = WatchedLoader(
             dataset,
             batch_size=int(params["batch_size"]),
             shuffle=bool(params["shuffle"]),

@@ -24,10 +24,11 @@ from .keeping import Keeper
 from .loss import target_of
 from .measures import Hits, Mean, hits_of, loss_of
 from .precision import Stepper
-from .randomness import own_randomness, random_states, reseed, set_random_states
+from .randomness import own_randomness, random_states, set_random_states
 from .reports import EpochReport, Reporter
 from .scheduler import fit_to_run
 from .state import History, Partial, Parts, Settings, partial_of
+from .team import ALONE, Team
 
 
 class Stopped(Exception):
@@ -38,8 +39,16 @@ class Training:
     """One training of one model. The model, its optimizer and its scheduler are changed in place."""
 
     def __init__(
-        self, parts: Parts, settings: Settings, context: NodeContext, reporter: Reporter, keeper: Keeper
+        self,
+        parts: Parts,
+        settings: Settings,
+        context: NodeContext,
+        reporter: Reporter,
+        keeper: Keeper,
+        team: Team = ALONE,
     ) -> None:
+        """``parts`` have this rank's loaders when there is a team."""
+        self._team = team
         self._kind = target_of(parts.loss_fn)
         self._parts, self._settings, self._context = parts, settings, context
         self._reporter, self._keeper = reporter, keeper
@@ -52,6 +61,7 @@ class Training:
         move_state(parts.optimizer)
         if isinstance(parts.loss_fn, nn.Module):
             parts.loss_fn.to(settings.device)
+        self._module = team.wrapped(parts.model, settings.device)
         self._scheduler = self._fitted_scheduler()
         self._stepper = Stepper(
             settings.precision, settings.device, parts.model, parts.optimizer, settings.clip_norm
@@ -80,32 +90,36 @@ class Training:
     def _epoch(self) -> None:
         partial = self._partial or Partial(seed=self._seed(self.history.epochs + 1))
         self._partial = partial
-        with own_randomness(self._settings.device, partial.seed):
+        with own_randomness(self._settings.device, self._team.own_seed(partial.seed)):
             self._train(partial)
             val_loss, accuracy = self._validate()
         self._partial = None
-        self.history.losses.append(partial.mean.value)
+        mean = self._team.sum_mean(partial.mean)
+        self.history.losses.append(mean.value)
         if val_loss is not None:
             self.history.val_losses.append(val_loss)
         if accuracy is not None:
             self.history.val_accuracies.append(accuracy)
         self.history.lrs.append(float(self._parts.optimizer.param_groups[0]["lr"]))
-        watched = partial.mean.value if val_loss is None else val_loss
+        watched = mean.value if val_loss is None else val_loss
         self.stopping.see(watched, self.history.epochs, self._parts.model)
         self._step_scheduler(watched)
         self._reporter.epoch(self._report(accuracy))
         self._keeper.after_epoch(self.history.epochs, self.checkpoint)
 
     def _seed(self, epoch: int) -> int:
-        seed = self._context.derive_seed(f"epoch/{epoch}")
-        return int(torch.randint(2**62, ())) if seed is None else seed
+        def made() -> int:
+            seed = self._context.derive_seed(f"epoch/{epoch}")
+            return int(torch.randint(2**62, ())) if seed is None else seed
+
+        return self._team.told(made)
 
     def _train(self, partial: Partial) -> None:
         self._parts.model.train()
         items = self._batches_left(partial)
         while True:
             # Asked before a batch is fetched: fetching may draw random numbers.
-            if self._context.should_stop():
+            if self._team.stops(self._context):
                 self._stop(partial)
             item = next(items, None)
             if item is None:
@@ -113,13 +127,15 @@ class Training:
             self._train_batch(item, partial)
 
     def _batches_left(self, partial: Partial) -> Iterator[Any]:
-        reseed(self._parts.loader, partial.seed)
+        self._team.order(self._parts.loader, partial.seed)
         iterator = iter(self._parts.loader)
         for _ in range(partial.batches):
             if next(iterator, None) is None:
                 raise UnfitError("The checkpoint is further in its epoch than this loader has batches.")
         if partial.random_states is not None:
-            set_random_states(partial.random_states, self._settings.device)
+            # Those of the first rank: the others go on from fresh ones.
+            if self._team.rank == 0:
+                set_random_states(partial.random_states, self._settings.device)
             partial.random_states = None
         yield from iterator
 
@@ -128,7 +144,7 @@ class Training:
         batch = as_batch(item, parts.model).on(device)
         parts.optimizer.zero_grad()
         with self._stepper.forward():
-            output = parts.model(*batch.args, **batch.kwargs)
+            output = self._module(*batch.args, **batch.kwargs)
             loss = loss_of(parts.loss_fn, output, batch.target, self._kind)
         stepped = self._stepper.step(loss)
         if stepped:
@@ -147,9 +163,11 @@ class Training:
         mean, hits = Mean(), Hits()
         parts.model.eval()
         with torch.no_grad():
-            for item in parts.val_loader:
-                if self._context.should_stop() and self._partial is not None:
+            for item in self._team.rounds(parts.val_loader):
+                if self._team.stops(self._context) and self._partial is not None:
                     self._stop(self._partial)
+                if item is None:
+                    continue
                 batch = as_batch(item, parts.model).on(self._settings.device)
                 with self._stepper.forward():
                     output = parts.model(*batch.args, **batch.kwargs)
@@ -157,7 +175,7 @@ class Training:
                 mean.add(loss, batch.size)
                 hits.add(hits_of(output, batch.target, self._kind))
         parts.model.train()
-        return mean.value, hits.share
+        return self._team.sum_mean(mean).value, self._team.sum_hits(hits).share
 
     def _report(self, accuracy: float | None) -> EpochReport:
         watching = self._settings.patience > 0

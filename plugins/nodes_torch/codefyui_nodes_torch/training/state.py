@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -32,6 +33,19 @@ class Settings:
     patience: int = 0
     clip_norm: float = 0.0
     precision: Precision = Precision.FP32
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Files:
+    """What a training reads and leaves on disk."""
+
+    every_epochs: int = 0
+    every_steps: int = 0
+    """Epochs, optimizer steps between checkpoints; 0: none."""
+    start: Mapping[str, Any] | None = None
+    """A checkpoint to go on from."""
+    board: Path | None = None
+    """Folder for TensorBoard's event files."""
 
 
 @dataclass(slots=True, kw_only=True)

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,13 +23,16 @@ from codefyui_core.plugin import (
 )
 
 from ..base import UnfitError
+from ..data.sharing import LoaderPlan
 from .checkpoint import check_owner, read_checkpoint
 from .devices import chosen_device, wired_model
 from .keeping import Keeper, run_label
 from .loop import Training
 from .precision import Precision
+from .rank import RankJob, Trained
+from .ranks import apply, rank_count, train_by_ranks
 from .reports import Reporter, open_tensorboard
-from .state import Parts, Settings
+from .state import Files, Parts, Settings
 
 
 class TrainingLoop(Node):
@@ -105,7 +109,15 @@ class TrainingLoop(Node):
             default="single",
             options=("single", "ddp"),
             advanced=True,
-            description="One device, or several of one machine",
+            description="ddp trains on all cards of the run at once, each with batches of its own",
+        ),
+        Param(
+            name="ranks",
+            kind=ParamKind.INT,
+            default=0,
+            minimum=0,
+            advanced=True,
+            description="Processes of strategy ddp; 0: one for each card, two on a CPU",
         ),
         Param(
             name="checkpoint_every",
@@ -150,38 +162,74 @@ class TrainingLoop(Node):
     def execute(
         self, inputs: Mapping[str, Any], params: Mapping[str, Any], context: NodeContext
     ) -> Mapping[str, Any]:
-        _check_strategy(params["strategy"])
         parts, settings = _parts(inputs), _settings(params, context)
         check_owner(parts.model, parts.optimizer)
         _check_schedule(parts)
-        start = (
-            read_checkpoint(context.input_file(Family.MODELS, params["resume_from"]))
-            if params["resume_from"]
-            else None
-        )
-        board = _board(context) if params["tensorboard"] else None
-        reporter = Reporter(context, time.monotonic, open_tensorboard(board) if board else None)
-        keeper = Keeper(context, int(params["checkpoint_every"]), int(params["checkpoint_every_steps"]))
-        training = Training(parts, settings, context, reporter, keeper)
-        if start is not None:
-            training.resume(start)
-            context.log(f"going on from {params['resume_from']} after {training.history.epochs} epochs")
-        reporter.config(_config(parts, settings))
-        try:
-            training.run()
-        finally:
-            reporter.close()
-        if board is not None and context.records:
-            context.artifact("tensorboard", board, {"folder": True})
-        return _outputs(training, parts)
+        files = _files(params, context)
+        ranks = _ranks(params, settings, context)
+        trained: Training | Trained
+        if ranks > 1:
+            trained = _by_ranks(ranks, parts, settings, files, context)
+        else:
+            trained = _here(parts, settings, files, context)
+        if files.board is not None and context.records:
+            context.artifact("tensorboard", files.board, {"folder": True})
+        return _outputs(trained, parts)
 
 
-def _check_strategy(strategy: str) -> None:
-    if strategy != "single":
-        raise UnfitError(
-            "TrainingLoop: strategy ddp isn't supported by this version; choose single, which trains on one"
-            " device."
-        )
+def _files(params: Mapping[str, Any], context: NodeContext) -> Files:
+    start = None
+    if params["resume_from"]:
+        start = read_checkpoint(context.input_file(Family.MODELS, params["resume_from"]))
+        context.log(f"going on from {params['resume_from']} after {start.get('epoch', 0)} epochs")
+    return Files(
+        every_epochs=int(params["checkpoint_every"]),
+        every_steps=int(params["checkpoint_every_steps"]),
+        start=start,
+        board=_board(context) if params["tensorboard"] else None,
+    )
+
+
+def _ranks(params: Mapping[str, Any], settings: Settings, context: NodeContext) -> int:
+    if params["strategy"] != "ddp":
+        return 1
+    ranks = rank_count(int(params["ranks"]), settings.device)
+    if ranks == 1:
+        context.log("strategy ddp has one device here, so one process trains")
+    return ranks
+
+
+def _here(parts: Parts, settings: Settings, files: Files, context: NodeContext) -> Training:
+    writer = None if files.board is None else open_tensorboard(files.board)
+    reporter = Reporter(context, time.monotonic, writer)
+    keeper = Keeper(context, files.every_epochs, files.every_steps)
+    training = Training(parts, settings, context, reporter, keeper)
+    if files.start is not None:
+        training.resume(files.start)
+    reporter.config(_config(parts, settings))
+    try:
+        training.run()
+    finally:
+        reporter.close()
+    return training
+
+
+def _by_ranks(ranks: int, parts: Parts, settings: Settings, files: Files, context: NodeContext) -> Trained:
+    measures = parts.val_loader
+    job = RankJob(
+        parts=replace(parts, loader=None, val_loader=None),
+        train=LoaderPlan.of(parts.loader, "dataloader"),
+        validate=None if measures is None else LoaderPlan.of(measures, "val_dataloader"),
+        settings=settings,
+        files=files,
+        run_id=context.run_id,
+        node_id=context.node_id,
+        records=context.records,
+    )
+    Reporter(context, time.monotonic).config({**_config(parts, settings), "ranks": ranks})
+    trained = train_by_ranks(job, ranks, context)
+    apply(trained, parts)
+    return trained
 
 
 def _check_schedule(parts: Parts) -> None:
@@ -240,8 +288,8 @@ def _config(parts: Parts, settings: Settings) -> dict[str, JsonValue]:
     }
 
 
-def _outputs(training: Training, parts: Parts) -> dict[str, Any]:
-    history, stopping = training.history, training.stopping
+def _outputs(trained: Training | Trained, parts: Parts) -> dict[str, Any]:
+    history, stopping = trained.history, trained.stopping
     metrics = {
         "final_train_loss": history.losses[-1] if history.losses else None,
         "final_val_loss": history.val_losses[-1] if history.val_losses else None,
@@ -257,6 +305,6 @@ def _outputs(training: Training, parts: Parts) -> dict[str, Any]:
         "val_losses": torch.tensor(history.val_losses, dtype=torch.float32),
         "metrics": metrics,
     }
-    if training.interrupted:
+    if trained.interrupted:
         outputs["__interrupted__"] = True
     return outputs
