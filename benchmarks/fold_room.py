@@ -49,6 +49,8 @@ class Worker:
     lacks_types: bool = False
     facts: Mapping[str, JsonObject | None] = field(default_factory=dict)
     fingerprint: str | None = None
+    free_memory: Mapping[str, int] = field(default_factory=dict)
+    measured_at: float | None = None
     view: WorkerView = field(default_factory=lambda: WorkerView(id=WORKER, name="bench", connected=True))
 
     def send(self, message: Assign | Stop | GrantMessage) -> None:

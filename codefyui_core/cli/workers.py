@@ -100,6 +100,29 @@ def _drain(context: Context, name: str, order: str, text: str) -> None:
         click.echo(text)
 
 
+@workers_command.command("policy")
+@click.argument("name")
+@click.argument("device")
+@click.argument("policy", type=click.Choice(["count", "memory"]))
+@server_options
+@json_option
+@click.pass_obj
+def set_policy(context: Context, *, name: str, device: str, policy: str) -> None:
+    """Admit runs to a card by count, or by the memory that is free on it. NAME: a worker, or server."""
+    place = "system" if name == "server" else f"workers/{quote(name, safe='')}"
+    path = f"/api/{place}/devices/{quote(device, safe='')}"
+    answer = context.api().call("PATCH", path, {"policy": policy})
+    if context.as_json:
+        print_json(answer)
+        return
+    how = (
+        "takes as many runs as its free memory has room for"
+        if policy == "memory"
+        else "counts its runs again"
+    )
+    click.echo(f"{device} of {name} {how}.")
+
+
 @workers_command.command("remove")
 @click.argument("name")
 @server_options

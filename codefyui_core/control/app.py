@@ -11,6 +11,7 @@ from codefyui_core.plugin.http import Auth
 
 from . import pages
 from .api import (
+    devices,
     events,
     graphs,
     health,
@@ -32,7 +33,20 @@ from .callers import PlaneCallers
 from .plane import ControlPlane
 
 CORE = "codefyui-core"
-RESOURCES = (health, nodes, plugins, graphs, uploads, runs, events, workers, settings, server, metrics)
+RESOURCES = (
+    health,
+    nodes,
+    plugins,
+    graphs,
+    uploads,
+    runs,
+    events,
+    workers,
+    devices,
+    settings,
+    server,
+    metrics,
+)
 
 
 def core_routes(plane: ControlPlane) -> list[OwnedRoute]:

@@ -86,10 +86,14 @@ def parse_target(value: str | JsonObject | None, device: str | None = None) -> T
     Raises: ValueError saying which forms there are.
     """
     match value:
-        case None | "server" | {"server": True}:
+        case None | "server":
             return ServerTarget(server=True)
-        case "any" | {"any": True}:
+        case "any":
             return AnyTarget(any=True)
+        case {"server": _}:
+            return ServerTarget.model_validate(value)
+        case {"any": _}:
+            return AnyTarget.model_validate(value)
         case str():
             return WorkerTarget(worker=value)
         case {"worker": _}:

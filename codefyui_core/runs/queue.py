@@ -11,6 +11,8 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from codefyui_core.settings import ControlSettings
+
 from .devices import KINDS, kind_of, matching
 from .lines import Candidate, Fitting, Head, Lines, Shelf, Slot, Waiting
 from .sharing import Shares
@@ -73,6 +75,15 @@ class Capacity:
             yield f"{owner.partition('.')[0]}/{device}"
         if owner == "server":
             yield device
+
+    @classmethod
+    def of_settings(cls, settings: ControlSettings) -> "Capacity":
+        """As an installation is set up."""
+        return cls.reading(
+            accelerator=settings.run_queue_max_concurrent_gpu,
+            cpu=settings.run_queue_max_concurrent_cpu,
+            overrides=settings.run_queue_max_concurrent,
+        )
 
     @classmethod
     def reading(cls, *, accelerator: int, cpu: int, overrides: Mapping[str, int]) -> "Capacity":

@@ -7,8 +7,19 @@ gone.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 
 from .lines import Slot
+
+
+class Policy(StrEnum):
+    """How runs are admitted to a card."""
+
+    COUNT = "count"
+    """So many at once."""
+    MEMORY = "memory"
+    """As many as its free memory takes."""
+
 
 MARGIN = 1.2
 """Between what tensors took at most and what the process takes from the card: caches, fragments."""
@@ -47,7 +58,7 @@ class Ledger:
     def follow(self, present: Mapping[str, int], free_bytes: int | None) -> None:
         """Take over who is on the card now, with what each may need, and what was measured last."""
         self.shown &= present.keys()
-        self.growing = {run: need for run, need in self.growing.items() if run in present}
+        self.growing = {run: present[run] for run in self.growing if run in present}
         if not self.growing:
             self.base_bytes = None
         for run, need in present.items():

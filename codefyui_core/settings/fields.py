@@ -1,11 +1,16 @@
 """The kinds of values that settings have beyond plain numbers and texts."""
 
+import logging
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, TypeAlias
 
 from pydantic import BeforeValidator, NonNegativeInt, PlainSerializer
 from pydantic_settings import NoDecode
+
+log = logging.getLogger(__name__)
+_WHOLE = re.compile(r"^-?[0-9]{1,9}$")
 
 
 def _split(value: object) -> object:
@@ -17,11 +22,18 @@ def _split(value: object) -> object:
 def _caps(value: object) -> object:
     if not isinstance(value, str):
         return value
-    pairs = [part.rpartition("=") for part in value.split(",") if part.strip()]
-    if not all(key.strip() for key, _, _ in pairs):
-        msg = "write entries as <device>=<count> or <worker>/<device>=<count>, separated by commas"
-        raise ValueError(msg)
-    return {key.strip(): count.strip() for key, _, count in pairs}
+    caps = {}
+    for entry in (part.strip() for part in value.split(",")):
+        key, _, count = (piece.strip() for piece in entry.rpartition("="))
+        if key and _WHOLE.match(count):
+            caps[key] = max(1, int(count))
+        elif entry:
+            log.warning(
+                "CODEFYUI_RUN_QUEUE_MAX_CONCURRENT: %r is ignored; write entries as <device>=<count> or "
+                "<worker>/<device>=<count>, separated by commas",
+                entry,
+            )
+    return caps
 
 
 def _absolute(value: Path) -> Path:
@@ -50,4 +62,6 @@ Caps: TypeAlias = Annotated[
     BeforeValidator(_caps),
     PlainSerializer(lambda caps: ",".join(f"{key}={count}" for key, count in caps.items()), return_type=str),
 ]
-"""``gpu-box/cuda:0=2,cuda:1=1``: how many runs at once, by device line."""
+"""``gpu-box/cuda:0=2,cuda:1=1``: how many runs at once, by device line. Less than 1 is 1; an entry that can't be
+read is left out, with a warning.
+"""

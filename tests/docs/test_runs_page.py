@@ -9,6 +9,7 @@ import pytest
 from codefyui_core.control.runs import reasons
 from codefyui_core.control.runs.worker_desk import REFUSALS, STOP_GRACE_S
 from codefyui_core.plugin.views import RunStatus
+from codefyui_core.runs import sharing
 from codefyui_core.runs.conclude import Evidence, conclude
 from codefyui_core.runs.events import EventType, WarningKind
 from codefyui_core.runs.status import Cause, StopReason
@@ -33,7 +34,7 @@ def test_closed_lists_are_whole(heading: str, values: Iterable[str]) -> None:
 
 
 def test_every_reason_for_waiting_is_there() -> None:
-    source = Path(reasons.__file__).read_text(encoding="utf-8")
+    source = "".join(Path(one.__file__).read_text(encoding="utf-8") for one in (reasons, sharing))
     given = set(re.findall(r'code=f?"(queue\.\w+)"', source)) - {"queue.worker_"}
     given |= {f"queue.worker_{word}" for word in ("disabled", "drained")}
     assert {row[0].strip("`") for row in rows("code")} == given

@@ -58,10 +58,18 @@ def test_caps_name_a_device_or_a_worker_and_its_device() -> None:
     assert caps == {"gpu-box/cuda:0": 2, "cuda:1": 1}
 
 
-@pytest.mark.parametrize("text", ["cuda:0", "cuda:0=many", "=3", "cuda:0=-1"])
-def test_caps_that_make_no_sense_name_the_variable(text: str) -> None:
-    with pytest.raises(UsageProblem, match="CODEFYUI_RUN_QUEUE_MAX_CONCURRENT"):
-        control(run_queue_max_concurrent=text)
+@pytest.mark.parametrize("entry", ["cuda:0", "cuda:0=many", "=3", "cuda:0=", "cuda:0=1.5"])
+def test_caps_that_make_no_sense_are_left_out_with_a_warning(
+    entry: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caps = control(run_queue_max_concurrent=f"cuda:1=2,{entry},gpu-box/cpu=4").run_queue_max_concurrent
+    assert caps == {"cuda:1": 2, "gpu-box/cpu": 4}
+    assert f"{entry!r} is ignored" in caplog.text
+
+
+@pytest.mark.parametrize("count", [0, -1])
+def test_a_cap_below_one_is_one(count: int) -> None:
+    assert control(run_queue_max_concurrent=f"cuda:0={count}").run_queue_max_concurrent == {"cuda:0": 1}
 
 
 @pytest.mark.parametrize(

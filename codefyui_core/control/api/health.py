@@ -6,6 +6,8 @@ from aiohttp import web
 from pydantic import BaseModel
 
 from codefyui_core.plugin.http import Auth, Caller, Route
+from codefyui_core.runs.sharing import Policy
+from codefyui_core.wire.messages import DeviceInfo
 
 from .answers import json_response
 
@@ -40,6 +42,12 @@ class DeviceRow(BaseModel):
     label: str
     detail: str
     available: bool
+    slots: int
+    used: int
+    policy: Policy
+    memory_total_bytes: int | None
+    memory_free_bytes: int | None
+    """Of a card that is shared by memory, as measured last."""
 
 
 class Devices(BaseModel):
@@ -103,18 +111,25 @@ def health_of(plane: "ControlPlane") -> dict[str, Any]:
     ).model_dump()
 
 
+def _device_row(plane: "ControlPlane", info: DeviceInfo) -> DeviceRow:
+    used, slots = plane.runs.slots().get(("server", info.device), (0, 0))
+    return DeviceRow(
+        value=info.device,
+        label="CPU" if info.device == "cpu" else info.device,
+        detail=info.name,
+        available=True,
+        slots=slots,
+        used=used,
+        policy=Policy(plane.runs.policy_of("", info.device)),
+        memory_total_bytes=info.memory_total_bytes,
+        memory_free_bytes=plane.runs.free_here(info.device),
+    )
+
+
 def devices_of(plane: "ControlPlane") -> dict[str, Any]:
     """CPU first; cards as the helper process saw them."""
     catalog = plane.catalog.current
-    rows = [
-        DeviceRow(
-            value=device.device,
-            label=device.device.upper() if device.device == "cpu" else device.device,
-            detail=device.name,
-            available=True,
-        )
-        for device in (catalog.devices if catalog else ())
-    ]
+    rows = [_device_row(plane, device) for device in (catalog.devices if catalog else ())]
     if not any(row.value == "cpu" for row in rows):
-        rows.insert(0, DeviceRow(value="cpu", label="CPU", detail="", available=True))
+        rows.insert(0, _device_row(plane, DeviceInfo(device="cpu")))
     return Devices(default="cpu", devices=rows).model_dump()

@@ -34,6 +34,7 @@ control = Table(
     Column("db_id", String(32), nullable=False),
     Column("server_epoch", BigInteger, nullable=False),
     Column("shutdown", String(16), nullable=False),  # running, stop, keep, clean
+    Column("device_policies", JsonText),  # of this server's own cards: device -> count, memory
 )
 
 runs = Table(
@@ -79,7 +80,9 @@ runs = Table(
     Column("created_at", BigInteger, nullable=False),
     Column("started_at", BigInteger),
     Column("finished_at", BigInteger),
+    Column("graph_hash", String(64)),  # of what executes; equal for graphs that need as much memory
     Index(None, "status", "queue_seq"),
+    Index(None, "graph_hash", "queue_seq"),
     Index(None, "worker_id", "status"),
 )
 

@@ -1,6 +1,6 @@
 """The rows of ``GET /api/workers``."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -9,9 +9,9 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from codefyui_core.control.db.tables import attempts, runs
 from codefyui_core.plugin.values import JsonObject
+from codefyui_core.runs.queue import Capacity
 from codefyui_core.runs.record import identity
 from codefyui_core.runs.status import AttemptState, RunStatus
-from codefyui_core.settings import ControlSettings
 from codefyui_core.wire.messages import DeviceInfo
 
 from .catalogs import Own, compare
@@ -51,23 +51,15 @@ async def read_load(connection: AsyncConnection) -> Load:
     return load
 
 
-def slots_of(settings: ControlSettings, worker: str, device: str) -> int:
-    """How many runs at once on one device of one worker."""
-    caps: Mapping[str, int] = settings.run_queue_max_concurrent
-    for key in (f"{worker}/{device}", f"{worker.partition('.')[0]}/{device}", device):
-        if key in caps:
-            return caps[key]
-    cpu = device.startswith("cpu")
-    return settings.run_queue_max_concurrent_cpu if cpu else settings.run_queue_max_concurrent_gpu
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowMaker:
     """Puts rows together from what is stored and what the open line says."""
 
     own: Own
-    settings: ControlSettings
+    capacity: Capacity
     machine_id: str
+    policy: Callable[[str, str], str]
+    """How runs are admitted to a device (second) of a worker's identity (first)."""
 
     def row(
         self,
@@ -146,9 +138,9 @@ class RowMaker:
             {
                 "device": device.device,
                 "name": device.name,
-                "slots": slots_of(self.settings, worker.name, device.device),
+                "slots": self.capacity.of(worker.name, device.device),
                 "used": load.used.get((worker.id, device.device), 0),
-                "policy": worker.device_policies.get(device.device, "count"),
+                "policy": self.policy(worker.id, device.device),
                 "memory_total_bytes": device.memory_total_bytes,
                 "memory_free_bytes": None if session is None else device.memory_free_bytes,
             }

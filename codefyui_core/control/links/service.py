@@ -12,6 +12,7 @@ from pydantic import ValidationError
 
 from codefyui_core.clocks import AttentiveClock
 from codefyui_core.control.db.database import Database
+from codefyui_core.control.runs.cards import check_policy
 from codefyui_core.control.runs.desk import KnownWorker, RunDesk, WorkerLink
 from codefyui_core.errors import CodefyError
 from codefyui_core.loading import Registry
@@ -19,7 +20,9 @@ from codefyui_core.plugin.connector import Invitation
 from codefyui_core.plugin.storage import StorageControl
 from codefyui_core.plugin.values import JsonObject
 from codefyui_core.plugin.views import WorkerChanged, WorkerEvent, WorkerEventKind, WorkerView
+from codefyui_core.runs.queue import Capacity
 from codefyui_core.runs.record import identity
+from codefyui_core.runs.sharing import Policy
 from codefyui_core.settings import ControlSettings, Install
 from codefyui_core.this_machine import machine_id as this_machine
 from codefyui_core.wire.messages import CatalogMessage, ControlBye, LineSettings, Report
@@ -86,7 +89,12 @@ class WorkerService:
         self._refusals = Refusals(clock)
         self._windows = Windows()
         self.tokens_table = Tokens(db, clock)
-        self._rows = RowMaker(own=catalog, settings=settings, machine_id=self._machine_id)
+        self._rows = RowMaker(
+            own=catalog,
+            capacity=Capacity.of_settings(settings),
+            machine_id=self._machine_id,
+            policy=lambda worker_id, device: self._desk().policy_of(worker_id, device),
+        )
         self._actors = Actors(
             desk=self._desk, clock=clock, log=log, changed=self._feed.changed, gone=self._gone
         )
@@ -382,6 +390,22 @@ class WorkerService:
             await self.remove(name)
 
     async def _known(self, name: str) -> WorkerRow:
+    async def set_policy(self, name: str, device: str, policy: Policy) -> JsonObject:
+        """How runs are admitted to one card of a worker from now on: by count, or by free memory. What is set
+        through an instance holds for its worker and all instances.
+
+        Raises: WorkerNotFound; CodefyError ``device.not_found``, ``request.invalid``.
+        """
+        base, _, instance = name.partition(".")
+        row = await self._known(base)
+        holder = identity(row.id, instance)
+        session = self._actors.session(holder)
+        check_policy(name, row.devices if session is None else session.hello.devices, device, policy)
+        await self._desk().set_policy(holder, device, policy)
+        self._feed.changed(row.id)
+        self._log.info("%s of worker %s admits runs by %s", device, name, policy.value)
+        return {"name": name, "device": device, "policy": policy.value}
+
         row = await self._workers.by_name(name)
         if row is None:
             raise WorkerNotFound(f"There is no worker named {name}. See: cdui workers list")

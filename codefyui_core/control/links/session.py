@@ -103,6 +103,7 @@ class Session:
         self.free_memory: Mapping[str, int] = {}
         self.spool_bytes = 0
         self.down_why = ""
+        self.measured_at: float | None = None
         self.told_down = False
         """The runs know that the line is down."""
         self._types = types
@@ -267,6 +268,7 @@ class Session:
         if offers:
             self._around.desk.offers_changed(self.worker_id)
         if beat.n == 0:
+        self.measured_at = self._around.clock.monotonic()
             self._compare(beat)
 
     def _compare(self, beat: AgentBeat) -> None:

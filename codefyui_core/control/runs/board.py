@@ -60,6 +60,8 @@ class Request:
     needs: Needs
     options: RunOptions
     has_secrets: bool = False
+    graph_hash: str | None = None
+    """Equal for runs that need as much memory."""
 
     @property
     def interactive(self) -> bool:
@@ -152,6 +154,19 @@ class Board:
             used.update(ghost.slots)
         return used
 
+    def on_slots(self) -> dict[Slot, list[str]]:
+        """Runs whose processes take memory there, or will: in the order in which they were placed."""
+        found: dict[Slot, list[str]] = {}
+        for record in self.flights.values():
+            if record.state is not State.LATE and not record.now.slots_released:
+                for slot in self.slots_of(record.now.place, record.now.devices):
+                    found.setdefault(slot, []).append(record.id)
+        for run_id, slots in self.holds.items():
+            if run_id not in self.flights:
+                for slot in slots:
+                    found.setdefault(slot, []).append(run_id)
+        return found
+
     def _interactive(self, record: RunRecord) -> bool:
         request = self.requests.get(record.id)
         return request is not None and request.interactive
@@ -176,4 +191,5 @@ def request_of(row: Row[Any]) -> Request:
         needs=needs,
         options=RunOptions.model_validate(row.options),
         has_secrets=row.has_secrets,
+        graph_hash=row.graph_hash,
     )

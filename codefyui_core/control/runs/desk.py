@@ -6,6 +6,7 @@ from typing import Protocol
 
 from codefyui_core.plugin.values import JsonObject
 from codefyui_core.plugin.views import WorkerView
+from codefyui_core.runs.sharing import Policy
 from codefyui_core.wire.messages import (
     AckEntry,
     Assign,
@@ -56,6 +57,16 @@ class WorkerLink(Protocol):
     def facts(self) -> Mapping[str, JsonObject | None]: ...
     @property
     def fingerprint(self) -> str | None: ...
+    @property
+    def free_memory(self) -> Mapping[str, int]:
+        """Bytes by device, as its agent measured last; other people's processes are counted."""
+        ...
+
+    @property
+    def measured_at(self) -> float | None:
+        """When that came, by the attentive clock; None: it hasn't yet."""
+        ...
+
     def send(self, message: Assign | Stop | GrantMessage) -> None:
         """Queue a frame on its line; lost when the line is down (hello repairs)."""
         ...
@@ -127,6 +138,14 @@ class RunDesk(Protocol):
 
     async def refused(self, worker_id: str, refuse: Refuse) -> None: ...
     async def want_grant(self, worker_id: str, want: WantGrant) -> None: ...
+    def policy_of(self, worker_id: str, device: str) -> str:
+        """How runs are admitted to a device: count or memory."""
+        ...
+
+    async def set_policy(self, worker_id: str, device: str, policy: Policy) -> None:
+        """Store that, from now on."""
+        ...
+
     def offers_changed(self, worker_id: str) -> None:
         """A report, a drain, a device or a catalog changed what it may get."""
         ...

@@ -2,9 +2,12 @@
 looking for files.
 """
 
+import hashlib
+import json
 from dataclasses import dataclass
 from pathlib import Path
 from stat import S_ISREG
+from typing import Any
 
 from codefyui_core.errors import CodefyError
 from codefyui_core.files import Family, Folders
@@ -42,6 +45,8 @@ class Prepared:
     device: str | None
     sent_bytes: int
     """Of the document as it would be sent."""
+    graph_hash: str
+    """Equal for documents that execute the same, wherever their nodes stand and whatever they are called."""
 
 
 def prepare(
@@ -65,7 +70,22 @@ def prepare(
         name=document.name or "",
         device=document.settings_device,
         sent_bytes=len(embed_presets(document, definitions).dump().encode()),
+        graph_hash=graph_hash(blank.raw),
     )
+
+
+def graph_hash(document: JsonObject) -> str:
+    """SHA-256 of what of a document decides how it executes: not its name, nor where its nodes stand. SECRET
+    values count as they are stored, blank.
+    """
+    executed: dict[str, Any] = {key: value for key, value in document.items() if key not in _ONLY_SHOWN}
+    nodes: Any = document.get("nodes") or []
+    executed["nodes"] = [{key: node.get(key) for key in ("id", "type", "data")} for node in nodes]
+    text = json.dumps(executed, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+_ONLY_SHOWN = frozenset({"name", "description", "viewport"})
 
 
 def complete(stored: JsonObject, secrets: JsonObject | None, definitions: Definitions) -> JsonObject:

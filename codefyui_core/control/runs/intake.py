@@ -71,6 +71,7 @@ class Intake:
             needs=judged.needs,
             options=options,
             has_secrets=prepared.secrets is not None,
+            graph_hash=prepared.graph_hash,
         )
         self._board.requests[request.run_id] = request
         if prepared.secrets is not None:
@@ -132,6 +133,7 @@ class Intake:
             "files": FILES.dump_python(request.needs.files, mode="json"),
             "node_types": sorted(request.needs.node_types),
             "queue_key": request.queue_key,
+            "graph_hash": request.graph_hash,
             "worker_name": judged.worker_name,
             "plugin_pins": self._pins,
             "created_at": at_ms,

@@ -201,6 +201,11 @@ class Places:
         """For a worker that isn't connected but holds runs."""
         self._names.setdefault(place, name)
 
+    def label(self, slot: Slot) -> str:
+        """``gpu-box/cuda:0``."""
+        place, device = slot
+        return f"{self._names.get(place, place)}/{device}"
+
     def capacity(self, slot: Slot) -> int:
         """How many runs may be on a slot at once."""
         place, device = slot

@@ -23,9 +23,11 @@ from codefyui_core.plugin.values import JsonObject
 from codefyui_core.plugin.views import AttemptView, RunWarning
 from codefyui_core.runner.api import RunStarter
 from codefyui_core.runs.machine import Effect, Event, State
+from codefyui_core.runner.memory import free_memory
 from codefyui_core.runs.options import ServerTarget
 from codefyui_core.runs.queue import Candidate, Capacity, Reason, Room
-from codefyui_core.runs.record import RunRecord
+from codefyui_core.runs.record import RunRecord, split_identity
+from codefyui_core.runs.sharing import Policy
 from codefyui_core.runs.status import ACTIVE, Cause, StopReason
 from codefyui_core.runs.steps import Change
 from codefyui_core.settings import ControlSettings, Install
@@ -43,6 +45,8 @@ from codefyui_core.wire.messages import (
 from . import decisions
 from .board import Board, Request
 from .desk import Claim, WorkerDirectory
+from .card_desk import CardDesk
+from .cards import Cards, check_policy
 from .dispatcher import Dispatcher, Placed, Ready
 from .documents import DiskLook, complete, prepare
 from .feeds import Feeds
@@ -52,6 +56,7 @@ from .intake import Intake
 from .local import Execution, OwnRun, OwnRuns
 from .offers import Storages
 from .opening import open_runs
+from .peaks import Peaks
 from .places import SERVER, Places, server_devices
 from .reading import Reader
 from .reasons import LOADING, STOPPING, Reasons
@@ -110,11 +115,7 @@ class RunService:
             workers=workers,
             storages=self._storages,
             server_devices=self._server_devices,
-            capacity=Capacity.reading(
-                accelerator=settings.run_queue_max_concurrent_gpu,
-                cpu=settings.run_queue_max_concurrent_cpu,
-                overrides=settings.run_queue_max_concurrent,
-            ),
+            capacity=Capacity.of_settings(settings),
         )
         self.board = Board(slots_of=self._places.slots_of)
         self._feeds = Feeds()
@@ -122,6 +123,24 @@ class RunService:
             self.board,
             workers,
             stopped=self._why_nothing_goes,
+        self._peaks = Peaks(db=db, board=self.board, tasks=self._tasks, log=log, found=self._kick)
+        self._cards = Cards(
+            board=self.board,
+            places=self._places,
+            workers=workers,
+            peaks=self._peaks,
+            server_devices=self._server_devices,
+            clock=clock,
+        )
+        self._card_desk = CardDesk(
+            db=db,
+            cards=self._cards,
+            server_devices=self._server_devices,
+            clock=clock,
+            log=log,
+            measure=free_memory,
+            kick=self._kick,
+        )
             candidates=self._places.candidates,
             room=self._room,
         )
@@ -234,7 +253,9 @@ class RunService:
         for record in self.board.flights.values():
             self._places.name_place(record.now.place, record.worker_name or "")
         self._intake.start(left.last_seq)
+            self._peaks.committed,
         self._waits.waited.update(left.waits)
+        await self._card_desk.load()
         await self._db.mark_shutdown("running")
         self._tasks.start(self._dispatcher.run(), name="dispatcher")
         self._tasks.start(self._waits.run(), name="one-shot waits")
@@ -261,6 +282,7 @@ class RunService:
             await self._placing.aclose()
             await self.writer.aclose()
 
+        self._tasks.start(self._card_desk.run(), name="free memory of cards")
     async def _stop_runs(self, *, keep: bool, grace_s: float) -> None:
         if not keep:
             await self._end_left(away_only=True)
@@ -367,7 +389,7 @@ class RunService:
 
     def _room(self) -> Room:
         """What is free on all slots."""
-        return Room(self.board.used(), self._places.capacity)
+        return Room(self.board.used(), self._places.capacity, self._cards.shares())
 
     async def _document(self, run_id: str) -> JsonObject:
         """As it is sent."""
@@ -608,6 +630,32 @@ class RunService:
     ) -> tuple[Verdict, ...]:
         return await self._desk.hello(worker_id, incarnation, attempts)
 
+    def policy_of(self, worker_id: str, device: str) -> str:
+        """How runs are admitted to a card of a worker, or of the server (empty). One that both offer is the
+        server's.
+        """
+        return self._cards.policy(self._places.slots_of(worker_id, (device,))[0]).value
+
+    def free_here(self, device: str) -> int | None:
+        """Bytes of one of the server's own shared cards, as measured last."""
+        return self._cards.free_here(device)
+
+    async def set_own_policy(self, device: str, policy: Policy) -> JsonObject:
+        """How runs are admitted to one of the server's own cards.
+
+        Raises: CodefyError ``device.not_found``, ``request.invalid``.
+        """
+        check_policy("this server", self._server_devices(), device, policy)
+        await self.set_policy(SERVER, device, policy)
+        return {"name": "server", "device": device, "policy": policy.value}
+
+    async def set_policy(self, worker_id: str, device: str, policy: Policy) -> None:
+        """Count or memory, for one card. A policy that is set through an instance is its worker's; of a card that
+        the server offers too, the server's.
+        """
+        holder, own_device = self._places.slots_of(worker_id, (device,))[0]
+        await self._card_desk.set_policy(split_identity(holder)[0], own_device, policy)
+
     async def welcomed(self, worker_id: str) -> None:
         await self._desk.welcomed(worker_id)
 
@@ -648,3 +696,4 @@ class RunService:
 
     async def in_flight(self, worker_id: str) -> int:
         return await self._desk.in_flight(worker_id)
+        self._cards.know(worker_id, {})

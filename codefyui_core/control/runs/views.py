@@ -14,7 +14,9 @@ from codefyui_core.runs.status import ACTIVE, AttemptState
 
 LONG = frozenset({"execution_facts", "stderr_tail"})
 """What lists of runs leave out."""
-_LEFT_OUT = frozenset({"document", "node_types", "files", "submit_id", "queue_seq", "has_secrets", "settled"})
+_LEFT_OUT = frozenset(
+    {"document", "node_types", "files", "submit_id", "queue_seq", "has_secrets", "settled", "graph_hash"}
+)
 _COLUMNS = [column for column in runs.c if column.name not in _LEFT_OUT]
 _AWAY = (attempts.c.state.label("attempt_state"), attempts.c.away_since)
 _JOINED = runs.outerjoin(attempts, (attempts.c.run_id == runs.c.id) & (attempts.c.number == runs.c.attempt))

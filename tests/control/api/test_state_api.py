@@ -34,7 +34,19 @@ async def test_devices_are_those_that_the_helper_saw(app):
     body = (await app.get("/api/system/devices")).json
     assert body == {
         "default": "cpu",
-        "devices": [{"value": "cpu", "label": "CPU", "detail": "A processor", "available": True}],
+        "devices": [
+            {
+                "value": "cpu",
+                "label": "CPU",
+                "detail": "A processor",
+                "available": True,
+                "slots": 2,
+                "used": 0,
+                "policy": "count",
+                "memory_total_bytes": None,
+                "memory_free_bytes": None,
+            }
+        ],
     }
 
 

@@ -35,6 +35,7 @@ class Desk:
     leases_fit: bool = False
     claim_answer: str | None = None
     live: tuple = ()
+    policies: dict = field(default_factory=dict)
     calls: list = field(default_factory=list)
     items_answer: object = None
     hello_gate: asyncio.Event | None = None
@@ -75,6 +76,12 @@ class Desk:
 
     async def want_grant(self, worker_id, want):
         self._call("want_grant", worker_id, want)
+
+    def policy_of(self, worker_id, device):
+        return self.policies.get((worker_id, device), "count")
+
+    async def set_policy(self, worker_id, device, policy):
+        self.policies[worker_id, device] = policy.value
 
     def offers_changed(self, worker_id):
         self._call("offers_changed", worker_id)

@@ -211,6 +211,8 @@ class Agent:
     claimed_run: str | None = None
     facts: dict = field(default_factory=dict)
     fingerprint: str | None = "f" * 8
+    free_memory: dict = field(default_factory=dict)
+    measured_at: float | None = None
     incarnation: str = "1" * 32
     spool: dict = field(default_factory=dict)
     received: list = field(default_factory=list)
