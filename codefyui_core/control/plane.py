@@ -102,6 +102,7 @@ class ControlPlane:
             clock=clock,
             log=log.getChild("runs"),
             stores=self.halves.stores,
+            reads=self.workers.reads,
         )
         self.workers.desk = self.runs
         self.workers.stores = self.halves.stores

@@ -22,8 +22,8 @@ from .speaker import Emit, Speaker
 from .summaries import Summaries
 from .tensors import usable
 
-NOT_HERE_YET = ("backward_mode", "auto_backward", "record_outputs", "weights_persistent")
-"""Options that need a session, or a place to record to; one run by itself has neither to offer."""
+NOT_HERE_YET = ("backward_mode", "auto_backward", "weights_persistent")
+"""Options that need a session; one run by itself has none to offer."""
 
 
 def run(
@@ -126,10 +126,10 @@ def _warn(shared: Shared) -> None:
             "device_unavailable", f"{shared.job.device} can't be used here; computing on {shared.device}"
         )
     for name in NOT_HERE_YET:
-        if getattr(shared.job.options, name) and not (
-            name == "record_outputs" and shared.recorder is not None
-        ):
+        if getattr(shared.job.options, name):
             shared.reporter.warning("option_ignored", f"{name} has no effect in this version")
+    if shared.job.options.record_outputs and shared.recorder is None:
+        shared.reporter.warning("option_ignored", "record_outputs has no effect without a server or a worker")
 
 
 @contextmanager

@@ -201,7 +201,8 @@ def _value(one: Recorded, question: Question, pread: Pread) -> Answer:
         case Kind.LIST | Kind.DICT:
             return _items(one, question, pread)
         case _:
-            return Answer({"kind": one.kind.value, "value": one.value})
+            body = b"" if one.kind is Kind.EMPTY else json.dumps(one.value).encode()
+            return Answer({"kind": one.kind.value}, body)
 
 
 def _tensor(one: Recorded, question: Question, pread: Pread) -> Answer:

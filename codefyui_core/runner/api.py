@@ -7,7 +7,9 @@ from typing import Protocol
 
 from pydantic import Field
 
+from codefyui_core.outputs import OutputStore
 from codefyui_core.plugin.values import JsonObject, Model
+from codefyui_core.runs.events import WarningKind
 
 
 class FolderSpec(Model):
@@ -35,6 +37,18 @@ class RecordSpec(Model):
     limit_bytes: int
     """0: bounded by the number of runs only."""
     keep_runs: int
+
+
+NOT_RECORDED: JsonObject = {
+    "kind": WarningKind.OUTPUTS_NOT_RECORDED.value,
+    "count": 1,
+    "detail": "the outputs of this run weren't written: it took too long, was ended meanwhile, or the disk refused",
+}
+"""Of the ``run_warning`` when a run that records has left nothing."""
+
+
+def record_spec(store: OutputStore) -> RecordSpec:
+    return RecordSpec(folder=str(store.root), limit_bytes=store.limit_bytes, keep_runs=store.keep_runs)
 
 
 class Go(Model):

@@ -54,6 +54,7 @@ class WarningKind(StrEnum):
     EVENTS_LOST = "events_lost"
     DEVICE_UNAVAILABLE = "device_unavailable"
     STORAGE_FALLBACK = "storage_fallback"
+    OUTPUTS_NOT_RECORDED = "outputs_not_recorded"
 
 
 class NewEvent(NamedTuple):

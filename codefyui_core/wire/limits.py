@@ -14,6 +14,10 @@ EVENT_BYTES = 512 * KIB
 """The largest item; the agent replaces a larger one."""
 WINDOW_BYTES = 1 * MIB
 """Sent and not yet acknowledged, for a session."""
+READ_BYTES = 256 * KIB
+"""The largest part of an answer to ``read``."""
+READS = 4
+"""Under way at once on a connection."""
 QUEUE_BYTES = 64 * MIB
 """Outgoing frames that wait for a slow reader."""
 

@@ -251,12 +251,17 @@ class WantGrant(AttemptKey):
 
 
 class ReadReply(Frame):
-    """Answer to ``read``; volatile."""
+    """Part of the answer to ``read``; volatile."""
 
     t: Literal["read_reply"] = "read_reply"
     id: str
+    part: int = 0
+    last: bool = True
     data: JsonObject | None = None
+    bytes: str = ""
+    """In base64."""
     error: str | None = None
+    code: str | None = None
 
 
 class AgentBye(Frame):
@@ -414,15 +419,29 @@ class ControlBeat(Frame):
     n: int = 0
 
 
+class ReadWord(StrEnum):
+    """What is asked of recorded outputs."""
+
+    LIST = "list"
+    VALUE = "value"
+    STATS = "stats"
+    STEPS = "steps"
+    REMOVE = "remove"
+    CANCEL = "cancel"
+    """Nobody waits for the answer to the read of this id any more."""
+
+
 class ReadRequest(Frame):
     """Recorded outputs of a run on the agent."""
 
     t: Literal["read"] = "read"
     id: str
     run_id: str
-    what: str
+    what: ReadWord
+    node: str = ""
+    port: str = ""
     slice: str | None = None
-    limits: JsonObject = {}
+    max_elements: int = 0
 
 
 class ControlBye(Frame):

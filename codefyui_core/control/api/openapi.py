@@ -132,6 +132,8 @@ def _successes(route: Route, refs: Refs) -> dict[str, Any]:
     found = {str(route.status): {"description": "Done.", "content": _contents(route, refs)}}
     if EVENTS in route.also_answers:
         found["204"] = {"description": "Nothing more will come."}
+    if route.may_be_empty:
+        found["204"] = {"description": "There is nothing."}
     if route.answers == BYTES:
         found["206"] = {"description": "The range that was asked for.", "content": _contents(route, refs)}
         found["302"] = {"description": "The bytes are elsewhere."}

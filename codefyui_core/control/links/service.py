@@ -33,6 +33,7 @@ from .enroll import Enrolled, Enrollment, EnrollRequest
 from .errors import EnrollmentRefused, WorkerNotFound
 from .feed import Feed
 from .rate import RateLimit
+from .reads import Reads
 from .reception import Reception, Room
 from .refusals import Refusals
 from .rows import RowMaker, read_load
@@ -280,6 +281,11 @@ class WorkerService:
 
     def link(self, worker_id: str) -> WorkerLink | None:
         return self._actors.session(worker_id)
+
+    def reads(self, worker_id: str) -> Reads | None:
+        """What asks the worker for recorded outputs; None while it isn't connected."""
+        session = self._actors.session(worker_id)
+        return None if session is None else session.reads
 
     async def by_name(self, name: str) -> KnownWorker | None:
         base, _, instance = name.partition(".")

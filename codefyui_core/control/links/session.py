@@ -32,6 +32,7 @@ from codefyui_core.wire.messages import (
     GrantMessage,
     Hello,
     Items,
+    ReadReply,
     Refuse,
     Report,
     Rewind,
@@ -42,6 +43,7 @@ from codefyui_core.wire.messages import (
 from .catalogs import Comparison, Own, compare
 from .denials import other_version
 from .line import Line
+from .reads import Reads
 from .windows import Windows
 
 MAX_WAITING_BYTES = 8 * WINDOW_BYTES
@@ -106,6 +108,7 @@ class Session:
         self.measured_at: float | None = None
         self.told_down = False
         """The runs know that the line is down."""
+        self.reads = Reads(send=line.send, worker=view.name, clock=around.clock)
         self._types = types
         self.wants_catalog = wants_catalog
         self._reported = False
@@ -230,6 +233,8 @@ class Session:
             case Bad():
                 log = self._around.log
                 log.warning("worker %s couldn't read %s: %s", self.view.name, message.word, message.reason)
+            case ReadReply():
+                self.reads.take(message)
             case Hello():
                 self._bad("hello", "hello comes once, as the first frame")
             case Items() | Report() | CatalogMessage() | Refuse() | WantGrant() | AgentBye():
@@ -432,6 +437,7 @@ class Session:
 
     def dispose(self) -> None:
         self.current = False
+        self.reads.close()
         self._around.windows.leave(self)
         self._ended.set()
         self._work.set()

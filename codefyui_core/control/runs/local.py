@@ -11,8 +11,9 @@ from typing import Any
 from codefyui_core.clocks import AttentiveClock
 from codefyui_core.errors import CodefyError
 from codefyui_core.files import Folders
+from codefyui_core.outputs import OutputStore
 from codefyui_core.plugin.values import JsonObject
-from codefyui_core.runner.api import Ending, Go, Launch, RunProcess, RunStarter
+from codefyui_core.runner.api import NOT_RECORDED, Ending, Go, Launch, RunProcess, RunStarter, record_spec
 from codefyui_core.runner.install_folders import folder_spec
 from codefyui_core.runs.events import EventType, read_text
 from codefyui_core.runs.queue import kind_of
@@ -29,6 +30,8 @@ MAX_BUFFER = 4 << 20
 MAX_BATCH = 256 << 10
 MAX_ITEMS = 500
 RETRY_S = 1.0
+WRITES_FOR_S = 300.0
+"""The longest that a run may take to write what it recorded, after its outcome."""
 
 
 _SPOKEN = {"event": ItemKind.EVENT, "environment": ItemKind.ENVIRONMENT}
@@ -81,6 +84,10 @@ class OwnRun:
     document: JsonObject
     options: JsonObject
     devices: tuple[str, ...]
+
+    @property
+    def records_outputs(self) -> bool:
+        return bool(self.options.get("record_outputs"))
 
 
 @dataclass(slots=True)
@@ -139,7 +146,20 @@ class Execution:
             await process.stop(self._grace_s)
         await process.go(self._around.go(self.run_info))
         await self._pump(process)
-        await self._end(await process.ended())
+        ending = await process.ended()
+        if self.run_info.records_outputs:
+            await self._settle_outputs()
+        await self._end(ending)
+
+    async def _settle_outputs(self) -> None:
+        """Its processes are gone: what they recorded is whole, or isn't kept."""
+        try:
+            kept = await asyncio.to_thread(self._around.outputs.settle, self.run_info.run_id)
+        except OSError:
+            self._around.log.exception("recorded outputs of run %s can't be settled", self.run_info.run_id)
+            kept = False
+        if not kept and self._said.outcome is not None:
+            await self._commit([_item(ItemKind.EVENT, NOT_RECORDED, EventType.WARNING)])
 
     async def _start(self) -> RunProcess:
         """A process that waits for its go. One that is lost before is tried once more: nothing ran."""
@@ -279,7 +299,9 @@ class OwnRuns:
         log: logging.Logger,
         devices: Callable[[], Sequence[DeviceInfo]],
         abandoned: Callable[[str, str], Awaitable[None]],
+        outputs: OutputStore,
     ) -> None:
+        self.outputs = outputs
         self.fold = fold
         self.starter = starter
         self.clock = clock
@@ -315,6 +337,7 @@ class OwnRuns:
                 **environment_of_runs(self._settings),
                 "CUDA_VISIBLE_DEVICES": visible(run.devices, self._devices()),
             },
+            writes_for_s=WRITES_FOR_S if run.records_outputs else None,
         )
 
     def go(self, run: OwnRun) -> Go:
@@ -326,6 +349,7 @@ class OwnRuns:
             device=narrowed(run.devices),
             devices=run.devices,
             folders=folder_spec(self._install),
+            record=record_spec(self.outputs) if run.records_outputs else None,
             plugins_block=self._settings.plugins_block,
             plugins_only=self._settings.plugins_only,
         )

@@ -1,7 +1,7 @@
 """Removing ended runs with their files: on request, and by retention."""
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import select
@@ -32,7 +32,10 @@ class Removal:
         stores: Mapping[str, StorageControl],
         log: logging.Logger,
         keep_last: int,
+        forget: Callable[[str], Awaitable[None]],
     ) -> None:
+        """``forget`` lets the recorded outputs of a run go."""
+        self._forget = forget
         self._db = db
         self._writer = writer
         self._stores = stores
@@ -70,6 +73,7 @@ class Removal:
         return len(old)
 
     async def _remove(self, run_id: str, why: DiscardReason) -> str | None:
+        await self._forget(run_id)
         warning = await self._discard(run_id, why)
 
         async def decide(unit: Unit) -> None:

@@ -18,6 +18,7 @@ from codefyui_core.errors import CodefyError
 from codefyui_core.graph import Definitions
 from codefyui_core.ids import ArtifactId
 from codefyui_core.loading import Registry
+from codefyui_core.outputs import OutputStore
 from codefyui_core.plugin.storage import Reading, StorageControl, StoredObject
 from codefyui_core.plugin.values import JsonObject
 from codefyui_core.plugin.views import AttemptView, RunWarning
@@ -56,6 +57,7 @@ from .intake import Intake
 from .local import Execution, OwnRun, OwnRuns
 from .offers import Storages
 from .opening import open_runs
+from .outputs import RecordedOutputs, WorkerReads
 from .peaks import Peaks
 from .places import SERVER, Places, server_devices
 from .reading import Reader
@@ -95,7 +97,9 @@ class RunService:
         clock: AttentiveClock,
         log: logging.Logger,
         stores: Mapping[str, StorageControl[Any, Any, Any, Any]],
+        reads: Callable[[str], WorkerReads | None] = lambda _worker_id: None,
     ) -> None:
+        """``reads`` asks a connected worker, by its id, for recorded outputs."""
         self._db = db
         self._catalog = catalog
         self._workers = workers
@@ -145,6 +149,16 @@ class RunService:
             room=self._room,
         )
         self._fold = Fold(self.writer, log)
+        recorded = OutputStore(
+            install.user_data / "run-outputs", limit_bytes=settings.run_output_store_max_mb << 20
+        )
+        self.outputs = RecordedOutputs(
+            db=db,
+            store=recorded,
+            worker=reads,
+            timeout_s=settings.worker_output_fetch_timeout_s,
+            log=log,
+        )
         self._own = OwnRuns(
             fold=self._fold,
             starter=starter,
@@ -154,6 +168,7 @@ class RunService:
             log=log,
             devices=self._server_devices,
             abandoned=self._abandoned,
+            outputs=recorded,
         )
         self._grants = Grants(
             board=self.board,
@@ -220,7 +235,12 @@ class RunService:
             timeout_s=settings.worker_one_shot_queue_timeout_s,
         )
         self._removal = Removal(
-            db=db, writer=self.writer, stores=stores, log=log, keep_last=settings.run_retention_keep_last
+            db=db,
+            writer=self.writer,
+            stores=stores,
+            log=log,
+            keep_last=settings.run_retention_keep_last,
+            forget=self.outputs.forget,
         )
         self.reader = Reader(
             db=db,
@@ -256,6 +276,7 @@ class RunService:
             self._peaks.committed,
         self._waits.waited.update(left.waits)
         await self._card_desk.load()
+        await asyncio.to_thread(self.outputs.store.tidy)
         await self._db.mark_shutdown("running")
         self._tasks.start(self._dispatcher.run(), name="dispatcher")
         self._tasks.start(self._waits.run(), name="one-shot waits")
