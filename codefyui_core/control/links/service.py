@@ -39,7 +39,7 @@ from .refusals import Refusals
 from .rows import RowMaker, read_load
 from .session import Session, Surroundings
 from .tokens import NewToken, Tokens, command, milliseconds
-from .views import view_of
+from .views import instance_row, instance_view, view_of
 from .windows import Windows
 from .workers import WorkerRow, Workers
 
@@ -390,12 +390,6 @@ class WorkerService:
         self._tell(kind, self._view(row), through=None)
         return {"name": row.name, "drained": drained}
 
-    async def finish_removals(self) -> None:
-        """Of workers whose removal the server's last process began and didn't finish."""
-        for name in await self._workers.removing():
-            await self.remove(name)
-
-    async def _known(self, name: str) -> WorkerRow:
     async def set_policy(self, name: str, device: str, policy: Policy) -> JsonObject:
         """How runs are admitted to one card of a worker from now on: by count, or by free memory. What is set
         through an instance holds for its worker and all instances.
@@ -412,6 +406,12 @@ class WorkerService:
         self._log.info("%s of worker %s admits runs by %s", device, name, policy.value)
         return {"name": name, "device": device, "policy": policy.value}
 
+    async def finish_removals(self) -> None:
+        """Of workers whose removal the server's last process began and didn't finish."""
+        for name in await self._workers.removing():
+            await self.remove(name)
+
+    async def _known(self, name: str) -> WorkerRow:
         row = await self._workers.by_name(name)
         if row is None:
             raise WorkerNotFound(f"There is no worker named {name}. See: cdui workers list")

@@ -103,9 +103,9 @@ class Session:
         self.facts: Mapping[str, JsonObject | None] = {}
         self.trust: JsonObject | None = None
         self.free_memory: Mapping[str, int] = {}
+        self.measured_at: float | None = None
         self.spool_bytes = 0
         self.down_why = ""
-        self.measured_at: float | None = None
         self.told_down = False
         """The runs know that the line is down."""
         self.reads = Reads(send=line.send, worker=view.name, clock=around.clock)
@@ -268,12 +268,12 @@ class Session:
         news = (self.accepting, self.free_memory) != (accepting, beat.free_memory)
         offers = self.accepting != accepting
         self.accepting, self.free_memory, self.spool_bytes = accepting, beat.free_memory, beat.spool_bytes
+        self.measured_at = self._around.clock.monotonic()
         if news:
             self._around.changed(self.worker_id)
         if offers:
             self._around.desk.offers_changed(self.worker_id)
         if beat.n == 0:
-        self.measured_at = self._around.clock.monotonic()
             self._compare(beat)
 
     def _compare(self, beat: AgentBeat) -> None:

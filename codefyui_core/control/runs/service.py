@@ -23,8 +23,8 @@ from codefyui_core.plugin.storage import Reading, StorageControl, StoredObject
 from codefyui_core.plugin.values import JsonObject
 from codefyui_core.plugin.views import AttemptView, RunWarning
 from codefyui_core.runner.api import RunStarter
-from codefyui_core.runs.machine import Effect, Event, State
 from codefyui_core.runner.memory import free_memory
+from codefyui_core.runs.machine import Effect, Event, State
 from codefyui_core.runs.options import ServerTarget
 from codefyui_core.runs.queue import Candidate, Capacity, Reason, Room
 from codefyui_core.runs.record import RunRecord, split_identity
@@ -45,9 +45,9 @@ from codefyui_core.wire.messages import (
 
 from . import decisions
 from .board import Board, Request
-from .desk import Claim, WorkerDirectory
 from .card_desk import CardDesk
 from .cards import Cards, check_policy
+from .desk import Claim, WorkerDirectory
 from .dispatcher import Dispatcher, Placed, Ready
 from .documents import DiskLook, complete, prepare
 from .feeds import Feeds
@@ -122,11 +122,6 @@ class RunService:
             capacity=Capacity.of_settings(settings),
         )
         self.board = Board(slots_of=self._places.slots_of)
-        self._feeds = Feeds()
-        self._reasons = Reasons(
-            self.board,
-            workers,
-            stopped=self._why_nothing_goes,
         self._peaks = Peaks(db=db, board=self.board, tasks=self._tasks, log=log, found=self._kick)
         self._cards = Cards(
             board=self.board,
@@ -145,6 +140,11 @@ class RunService:
             measure=free_memory,
             kick=self._kick,
         )
+        self._feeds = Feeds()
+        self._reasons = Reasons(
+            self.board,
+            workers,
+            stopped=self._why_nothing_goes,
             candidates=self._places.candidates,
             room=self._room,
         )
@@ -252,6 +252,7 @@ class RunService:
             page_bytes=settings.run_events_response_cap_bytes,
         )
         self.writer.listeners += [
+            self._peaks.committed,
             self._desk.committed,
             self.board.committed,
             self._feeds.committed,
@@ -273,13 +274,13 @@ class RunService:
         for record in self.board.flights.values():
             self._places.name_place(record.now.place, record.worker_name or "")
         self._intake.start(left.last_seq)
-            self._peaks.committed,
         self._waits.waited.update(left.waits)
         await self._card_desk.load()
         await asyncio.to_thread(self.outputs.store.tidy)
         await self._db.mark_shutdown("running")
         self._tasks.start(self._dispatcher.run(), name="dispatcher")
         self._tasks.start(self._waits.run(), name="one-shot waits")
+        self._tasks.start(self._card_desk.run(), name="free memory of cards")
         self._tasks.start(self._prune(), name="retention")
         self._kick()
 
@@ -303,7 +304,6 @@ class RunService:
             await self._placing.aclose()
             await self.writer.aclose()
 
-        self._tasks.start(self._card_desk.run(), name="free memory of cards")
     async def _stop_runs(self, *, keep: bool, grace_s: float) -> None:
         if not keep:
             await self._end_left(away_only=True)
@@ -628,29 +628,6 @@ class RunService:
             (name, slot[1]): (used.get(slot, 0), self._places.capacity(slot)) for slot, name in known.items()
         }
 
-    def committed(self) -> tuple[int, float, int]:
-        """Events, seconds spent in commits, commits; since the start."""
-        return self.writer.events, self.writer.commit_seconds, self.writer.commits
-
-    @property
-    def writable(self) -> bool:
-        """The database takes what is written: a clock that counts duty time asks."""
-        return self.writer.healthy
-
-    def catalog_changed(self) -> None:
-        self._kick()
-
-    def stores_changed(self) -> None:
-        self._places.forget()
-        self._kick()
-
-    # ------------------------------------------------------------ asked by links
-
-    async def hello(
-        self, worker_id: str, incarnation: str, attempts: Sequence[HelloAttempt]
-    ) -> tuple[Verdict, ...]:
-        return await self._desk.hello(worker_id, incarnation, attempts)
-
     def policy_of(self, worker_id: str, device: str) -> str:
         """How runs are admitted to a card of a worker, or of the server (empty). One that both offer is the
         server's.
@@ -677,6 +654,29 @@ class RunService:
         holder, own_device = self._places.slots_of(worker_id, (device,))[0]
         await self._card_desk.set_policy(split_identity(holder)[0], own_device, policy)
 
+    def committed(self) -> tuple[int, float, int]:
+        """Events, seconds spent in commits, commits; since the start."""
+        return self.writer.events, self.writer.commit_seconds, self.writer.commits
+
+    @property
+    def writable(self) -> bool:
+        """The database takes what is written: a clock that counts duty time asks."""
+        return self.writer.healthy
+
+    def catalog_changed(self) -> None:
+        self._kick()
+
+    def stores_changed(self) -> None:
+        self._places.forget()
+        self._kick()
+
+    # ------------------------------------------------------------ asked by links
+
+    async def hello(
+        self, worker_id: str, incarnation: str, attempts: Sequence[HelloAttempt]
+    ) -> tuple[Verdict, ...]:
+        return await self._desk.hello(worker_id, incarnation, attempts)
+
     async def welcomed(self, worker_id: str) -> None:
         await self._desk.welcomed(worker_id)
 
@@ -697,6 +697,7 @@ class RunService:
 
     async def worker_removed(self, worker_id: str, name: str) -> None:
         await self._desk.worker_removed(worker_id, name)
+        self._cards.know(worker_id, {})
 
     async def worker_rekeyed(self, worker_id: str) -> None:
         await self._desk.worker_rekeyed(worker_id)
@@ -704,9 +705,7 @@ class RunService:
     def live_attempts(self, worker_id: str) -> Sequence[tuple[str, int]]:
         return self._desk.live_attempts(worker_id)
 
-    async def check_leases(
-        self, worker_id: str, incarnation: str, attempts: Sequence[HelloAttempt]
-    ) -> bool:
+    async def check_leases(self, worker_id: str, incarnation: str, attempts: Sequence[HelloAttempt]) -> bool:
         return await self._desk.check_leases(worker_id, incarnation, attempts)
 
     def claim_problem(self, claim: Claim) -> str | None:
@@ -717,4 +716,3 @@ class RunService:
 
     async def in_flight(self, worker_id: str) -> int:
         return await self._desk.in_flight(worker_id)
-        self._cards.know(worker_id, {})
