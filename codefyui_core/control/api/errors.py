@@ -8,9 +8,9 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from aiohttp import web
-from sqlalchemy.exc import InterfaceError, OperationalError
-from sqlalchemy.exc import TimeoutError as NoConnectionLeft
+from sqlalchemy.exc import SQLAlchemyError
 
+from codefyui_core.control.db.outages import is_outage
 from codefyui_core.errors import CodefyError, FormProblem, status_of
 from codefyui_core.graph import GraphInvalid
 from codefyui_core.plugin.values import JsonObject
@@ -22,6 +22,8 @@ REQUEST_ID = web.RequestKey("request_id", str)
 _ID = re.compile(r"^[A-Za-z0-9._-]{1,64}$")
 
 BY_STATUS = {404: "not_found", 405: "method_not_allowed", 413: "request.too_large", 400: "request.invalid"}
+OUTAGES = frozenset({"server.busy", "storage.full"})
+"""Where in the server it was found out says nothing."""
 TRY_AGAIN = frozenset({"catalog.loading", "server.busy", "rate.limited"})
 
 
@@ -74,7 +76,9 @@ def errors_middleware(log: logging.Logger, *, debug: bool) -> Any:
             if _is_gone(request):
                 return web.Response()  # to nobody
             known = _explained(error, debug=debug, request_id=request_id)
-            if known.code in {"internal", "error"} or not isinstance(error, CodefyError):
+            if known.code in OUTAGES and not isinstance(error, CodefyError):
+                log.warning("request %s: %s %s: %s", request_id, request.method, request.path, error)
+            elif known.code in {"internal", "error"} or not isinstance(error, CodefyError):
                 log.error("request %s: %s %s", request_id, request.method, request.path, exc_info=error)
             return _refuse(request, known, request_id)
 
@@ -100,7 +104,7 @@ def _explained(error: Exception, *, debug: bool, request_id: str) -> CodefyError
         return CodefyError(
             f"The server's disk is full. Free some space and try again. {where}", code="storage.full"
         )
-    if isinstance(error, NoConnectionLeft | OperationalError | InterfaceError):
+    if isinstance(error, SQLAlchemyError) and is_outage(error):
         return CodefyError(
             f"The database can't be used right now; try again in a moment. {where}", code="server.busy"
         )

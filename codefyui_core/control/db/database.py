@@ -3,13 +3,13 @@
 import asyncio
 import secrets
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Self
 
 from sqlalchemy import insert, select, update
-from sqlalchemy.exc import DBAPIError
-from sqlalchemy.ext.asyncio import AsyncConnection
+from sqlalchemy.exc import DBAPIError, OperationalError
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from codefyui_core.plugin.hosts import Clock
 
@@ -62,17 +62,14 @@ class Database:
         """A write transaction, committed at the end of the block. Keep it short: on SQLite others wait.
         Errors of the database come as they are; repeating is the caller's.
         """
-        if self.dialect != "sqlite":
-            async with self._engines.writing.begin() as connection:
-                yield connection
-            return
-        async with self._writing, self._engines.writing.begin() as connection:
+        turn = self._writing if self.dialect == "sqlite" else nullcontext()
+        async with turn, _connected(self._engines.writing) as connection, connection.begin():
             yield connection
 
     @asynccontextmanager
     async def read(self) -> AsyncIterator[AsyncConnection]:
         """A consistent view of what is committed, for reading only."""
-        async with self._engines.reading.connect() as connection:
+        async with _connected(self._engines.reading) as connection:
             yield connection
 
     async def mark_shutdown(self, word: str) -> None:
@@ -101,6 +98,21 @@ class Database:
                 return
             self.db_id, self.epoch, self.shutdown_was = row.db_id, row.server_epoch + 1, row.shutdown
             await connection.execute(update(control).values(server_epoch=self.epoch))
+
+
+@asynccontextmanager
+async def _connected(engine: AsyncEngine) -> AsyncIterator[AsyncConnection]:
+    """Raises: OperationalError also for what the system says of a server that isn't there, which the driver
+    passes on as it is.
+    """
+    try:
+        connection = await engine.connect()
+    except OSError as error:
+        raise OperationalError(None, None, error) from error
+    try:
+        yield connection
+    finally:
+        await connection.close()
 
 
 async def _hold(engines: Engines, user_data: Path) -> Release:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from sqlalchemy.exc import DBAPIError
 
+from codefyui_core.control.db.outages import is_outage
 from codefyui_core.errors import CodefyError
 from codefyui_core.plugin.views import RunStatus
 from codefyui_core.runs.machine import State
@@ -97,8 +98,8 @@ async def _fold_singly(unit: Unit, batch: Batch, beside: Beside) -> Folded | Gap
             async with unit.connection.begin_nested():
                 folded = await _fold(unit, one, beside)
         except (DBAPIError, ValueError, OverflowError) as error:
-            if isinstance(error, DBAPIError) and error.connection_invalidated:
-                raise
+            if is_outage(error):
+                raise  # it is the database that can't be used, and not the event that can't be stored
             del unit.changes[changes:]
             folded = await _fold(unit, one, Beside(poison={numbered.first: str(error)}))
         if isinstance(folded, Gap):

@@ -14,11 +14,12 @@ from datetime import datetime
 from typing import Any, Generic, TypeVar
 
 from sqlalchemy import select
-from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
+from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from codefyui_core.clocks import AttentiveClock, elapsed_s
 from codefyui_core.control.db.database import Database
+from codefyui_core.control.db.outages import is_outage
 from codefyui_core.control.db.tables import control
 from codefyui_core.errors import CodefyError
 from codefyui_core.runs.steps import Change
@@ -162,7 +163,7 @@ class Writer:
             async with connection.begin_nested():
                 result = await job.work(unit)
         except Exception as error:
-            if _transient(error):
+            if is_outage(error):
                 raise
             if isinstance(error, Stale) and job.stale < 3:
                 job.stale += 1
@@ -193,7 +194,7 @@ class Writer:
 
     async def _failed(self, batch: Sequence[_Job[Any]], error: Exception, failures: int) -> None:
         """Nothing of the batch counts as done: put it back in front, or give up on what waited for long."""
-        if isinstance(error, Replaced) or not _transient(error):
+        if isinstance(error, Replaced) or not is_outage(error):
             # With nothing taken from the queue the fault is in the transaction itself, and so everybody's.
             alone = bool(batch) and not isinstance(error, Replaced)
             self._give_up(batch if alone else [*batch, *self._jobs], error)
@@ -219,13 +220,6 @@ class Writer:
 def milliseconds(time: datetime) -> int:
     """Since 1970."""
     return int(time.timestamp() * 1000)
-
-
-def _transient(error: BaseException) -> bool:
-    """Busy, full disk, lost connection: the same may work later. Wrong data never will."""
-    if isinstance(error, OperationalError | InterfaceError | OSError | TimeoutError):
-        return True
-    return isinstance(error, DBAPIError) and error.connection_invalidated
 
 
 def _busy(error: Exception) -> CodefyError:

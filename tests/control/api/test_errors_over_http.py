@@ -6,6 +6,7 @@ import pkgutil
 import re
 import sqlite3
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from sqlalchemy.exc import OperationalError
@@ -82,6 +83,17 @@ async def test_trouble_of_the_machine_is_told_as_what_it_is(app, monkeypatch, er
     answer = await app.get("/api/runs/x")
     answer.refused(status, code)
     assert (answer.headers.get("Retry-After") == "1") is (code == "server.busy")
+
+
+async def test_an_outage_of_the_database_is_one_line_in_the_log(app, monkeypatch, caplog):
+    async def away():
+        raise ConnectionRefusedError(111, "Connection refused")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(app.plane.db, "_engines", SimpleNamespace(reading=SimpleNamespace(connect=away)))
+        (await app.get("/api/runs")).refused(503, "server.busy")
+    assert "Connection refused" in caplog.text
+    assert "Traceback" not in caplog.text
 
 
 def test_a_401_says_how_to_authenticate_and_problems_name_their_fields():

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import delete, insert, select
-from sqlalchemy.exc import IntegrityError, OperationalError
+from sqlalchemy.exc import DBAPIError, IntegrityError, OperationalError
 
 from codefyui_core.control.db.tables import run_events, run_metrics, runs
 from codefyui_core.control.runs.unit import Unit
@@ -80,6 +80,40 @@ async def test_poison_is_replaced_in_its_place_and_everything_around_it_stays(ro
     assert [one["type"] for one in log] == ["log"] * 3 + ["event_unstorable"] + ["log"] * 2
     assert log[3]["payload"]["seq"] == 5
     assert "dislikes" in log[3]["payload"]["reason"]
+    await agent.finish(key)
+
+
+class Starting(Exception):
+    """As the driver tells of a PostgreSQL that isn't ready yet."""
+
+    sqlstate = "57P03"
+
+
+@pytest.mark.point(46)
+@pytest.mark.parametrize("trouble", [OperationalError("INSERT", {}, OSError("disk full")), None])
+async def test_an_outage_while_events_are_stored_one_by_one_replaces_none_of_them(
+    room, kit, monkeypatch, trouble
+):
+    agent = await room.worker()
+    run_id, key = await running(room, agent)
+    save, troubles = Unit._save_events, [0]
+
+    async def refuse(self, change):
+        if any('"n":3' in event.text for event in change.events if event.type == "log"):
+            troubles[0] += 1
+            if troubles[0] == 1:
+                raise IntegrityError("INSERT", {}, ValueError("what makes it go one by one"))
+            if troubles[0] < 4:
+                raise trouble or DBAPIError("INSERT", {}, Starting())
+        await save(self, change)
+
+    monkeypatch.setattr(Unit, "_save_events", refuse)
+    reporting = asyncio.create_task(agent.report(key, *(kit.event(n=n) for n in range(6))))
+    while not reporting.done():
+        await asyncio.sleep(0.002)
+        await room.time.advance(0.5)
+    await reporting
+    assert [one["payload"].get("n") for one in await room.log(run_id)] == list(range(6))
     await agent.finish(key)
 
 
