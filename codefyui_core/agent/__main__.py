@@ -10,8 +10,9 @@ from codefyui_core.errors import CodefyError, LinkProblem, UsageProblem
 from codefyui_core.settings import Install
 
 from .background import saying_ready, write_pid
-from .lock import remove_own
+from .lock import AlreadyRunning, remove_own
 from .main import run_agent
+from .one_run import Status
 from .places import Places
 from .plan import AgentPlan, absolute_folders
 
@@ -26,7 +27,7 @@ def run_foreground(plan: AgentPlan, *, ready_fd: int | None = None) -> int:
         return asyncio.run(_run(plan, ready_fd))
     except CodefyError as error:
         log.error("%s", error.message)
-        return status_of(error)
+        return status_of(error, one_shot=plan.one_shot)
 
 
 async def _run(plan: AgentPlan, ready_fd: int | None) -> int:
@@ -45,13 +46,13 @@ async def _run(plan: AgentPlan, ready_fd: int | None) -> int:
         remove_own(places.pid)
 
 
-def status_of(error: CodefyError) -> int:
-    """2 for what was asked wrongly or refused for good, 1 for what doesn't work here."""
-    if isinstance(error, UsageProblem):
+def status_of(error: CodefyError, *, one_shot: bool = False) -> int:
+    """2 for what was asked wrongly or refused for good, else 1 (one-shot: 4) for what doesn't work here."""
+    if isinstance(error, UsageProblem) or (one_shot and isinstance(error, AlreadyRunning)):
         return 2
     if isinstance(error, LinkProblem) and error.exit_code is not None:
         return error.exit_code
-    return 1
+    return Status.NOT_STARTED if one_shot else 1
 
 
 def set_up_logging() -> None:

@@ -50,6 +50,9 @@ class Self:
     """What hello says of this agent, the same for its whole life."""
 
     name: str
+    instance: str = ""
+    one_shot: bool = False
+    run_id: str | None = None
     identity: Identity
     connector: str
     registry: Registry
@@ -93,12 +96,15 @@ class Agent:
             protocol=PROTOCOL,
             version=me.version,
             name=me.name,
+            instance=me.instance,
+            one_shot=me.one_shot,
+            run_id=me.run_id,
             incarnation=me.identity.incarnation,
             home_id=me.identity.home_id,
             machine_id=me.identity.machine_id,
             boot_id=me.identity.boot_id,
             pid=os.getpid(),
-            accepting=self.holdings.stopping is None,
+            accepting=self.holdings.accepting,
             platform=f"{platform.system()} {platform.machine()}",
             devices=me.devices,
             backends={name: registry.backends[name].protocol for name in self._facts},
@@ -175,7 +181,7 @@ class Agent:
         return AgentBeat(
             n=number,
             free_memory=dict(self._free_memory()),
-            accepting=self.holdings.stopping is None,
+            accepting=self.holdings.accepting,
             **asdict(self.holdings.beat()),
         )
 

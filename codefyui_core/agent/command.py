@@ -1,10 +1,11 @@
 """What the commands of ``cdui agent`` do, free of click: start, stop, status, forget."""
 
 import json
+import logging
 import os
 import signal
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +13,7 @@ from pathlib import Path
 from codefyui_core.errors import StartProblem
 from codefyui_core.files import write_private
 from codefyui_core.loading import Registry
+from codefyui_core.outputs import OutputStore
 from codefyui_core.plugin.values import JsonObject
 from codefyui_core.settings import Install
 
@@ -20,10 +22,11 @@ from .credentials import forget as forget_file
 from .credentials import load
 from .identity import default_name
 from .lock import PidFile, is_held
-from .main import log, read_saved
 from .places import LOCAL, Places, key_of
 from .plan import AgentPlan
+from .saved import read_saved
 
+log = logging.getLogger("codefyui.agent")
 STOP_WITHIN_S = 30.0
 """10 s of grace for the runs, and what it takes to deliver their ends."""
 
@@ -103,9 +106,12 @@ def start_same_host(install: Install, name: str | None = None) -> str:
     return start_background(plan, install) or enrolled or name or default_name()
 
 
-def stop_background(user_data: Path, key: str) -> bool:
-    """Ask a background agent to stop, and wait; killed when it doesn't within 30 s. False: none runs."""
-    path = Places(user_data=user_data, key=key).pid
+def stop_background(user_data: Path, key: str, *, writes_for_s: float = 0.0) -> bool:
+    """Ask a background agent to stop, and wait; killed when it doesn't within 30 s, to which the time counts
+    that it takes to write recorded outputs, ``writes_for_s`` at most. False: none runs.
+    """
+    places = Places(user_data=user_data, key=key)
+    path = places.pid
     found = PidFile.read(path)
     if found is None or not found.lives:
         with suppress(OSError):
@@ -113,7 +119,8 @@ def stop_background(user_data: Path, key: str) -> bool:
         return False
     with suppress(ProcessLookupError):
         os.kill(found.pid, signal.SIGTERM)
-    if not _gone(found, STOP_WITHIN_S):
+    outputs = OutputStore(places.outputs, limit_bytes=0)
+    if not _gone(found, STOP_WITHIN_S, outputs.is_writing, writes_for_s):
         with suppress(ProcessLookupError):
             os.kill(found.pid, signal.SIGKILL)
         _gone(found, 5.0)
@@ -122,10 +129,20 @@ def stop_background(user_data: Path, key: str) -> bool:
     return True
 
 
-def _gone(found: PidFile, within_s: float) -> bool:
+def _gone(
+    found: PidFile,
+    within_s: float,
+    is_writing: Callable[[], bool] = lambda: False,
+    writes_for_s: float = 0.0,
+) -> bool:
+    """``writes_for_s``: so much longer as long as it writes."""
     deadline = time.monotonic() + within_s
+    last = deadline + writes_for_s
     while found.lives:
-        if time.monotonic() > deadline:
+        now = time.monotonic()
+        if now < last and is_writing():
+            deadline = max(deadline, now + within_s)
+        if now > deadline:
             return False
         _reap(found.pid)
         time.sleep(0.05)

@@ -28,12 +28,18 @@ class NotEnrolled(CodefyError):
     default_code = "enrollment.unknown"
 
 
-async def enroll(dialer: Dialer, *, file: Path, token: str, name: str, log: logging.Logger) -> CredentialFile:
-    """Answers the stored credential.
+async def enroll(
+    dialer: Dialer, *, file: Path, token: str, name: str, log: logging.Logger, alone: bool = True
+) -> CredentialFile:
+    """Answers the stored credential. ``alone``: nobody else enrolls for that file now, so an enrollment that broke
+    off may be repeated; otherwise nothing is written before there is a credential.
 
     Raises: NotEnrolled with the server's code and words; LinkProblem when it can't be reached.
     """
-    pending = await asyncio.to_thread(_pending, file, dialer.url(), name, log)
+    if alone:
+        pending = await asyncio.to_thread(_pending, file, dialer.url(), name, log)
+    else:
+        pending = CredentialFile(url=dialer.url(), name=name, nonce=new_nonce())
     last: LinkProblem | None = None
     for attempt in range(TRIES):
         try:

@@ -100,23 +100,50 @@ def make(root: Path, head: Head, owner: Owner) -> Path:
     return final
 
 
-def take_over(root: Path, owner: Owner) -> tuple[list[Left], list[Path]]:
-    """What is left of processes before: ours now, and what may not be touched. Blocking."""
+def take_over(root: Path, owner: Owner, *, heir: bool = False) -> tuple[list[Left], list[Path]]:
+    """What is left of processes before: ours now, and what may not be touched. ``heir``: a lock that works proves
+    that who wrote there is dead, wherever it ran. Blocking.
+    """
     taken: list[Left] = []
     strange: list[Path] = []
     for path in sorted(root.iterdir()) if root.is_dir() else ():
         if not path.is_dir() or path.name.startswith("."):
             continue
         head, before = _read(path / HEAD, Head), _read(path / OWNER, Owner)
-        free = before is None or before.gone or (path / RELEASED).exists()
-        if head is None or not free:
+        released = (path / RELEASED).exists()
+        if head is None or not (heir or released or before is None or before.gone):
             strange.append(path)
             continue
-        _write(path / OWNER, owner)
-        with suppress(OSError):
-            (path / RELEASED).unlink()
-        taken.append(Left(path=path, head=head, end=_read(path / OUTCOME, EndItem)))
+        with suppress(FileNotFoundError):  # another agent was faster
+            mine = _claimed(path, owner) if released else path
+            _write(mine / OWNER, owner)
+            (mine / RELEASED).unlink(missing_ok=True)
+            taken.append(Left(path=mine, head=head, end=_read(mine / OUTCOME, EndItem)))
     return taken, strange
+
+
+def _claimed(path: Path, owner: Owner) -> Path:
+    """Who renames a released folder has it, also where there are no locks.
+
+    Raises: FileNotFoundError.
+    """
+    mine = path.with_name(f"{path.name.partition('~')[0]}~{owner.incarnation[:8]}")
+    return path.rename(mine)
+
+
+def release(path: Path) -> None:
+    """Nothing is written there any more, and it wasn't delivered: any agent of the folder may do that. Blocking."""
+    write_private(path / RELEASED, b"")
+
+
+def read_owner(path: Path) -> Owner | None:
+    """Blocking."""
+    return _read(path / OWNER, Owner)
+
+
+def write_owner(path: Path, owner: Owner) -> None:
+    """Blocking."""
+    _write(path / OWNER, owner)
 
 
 def write_outcome(path: Path, end: EndItem) -> None:
@@ -136,7 +163,7 @@ def remove(path: Path) -> None:
 def set_aside(path: Path, aside: Path) -> None:
     """A spool that no database here knows: kept for a while, sent to nobody. Blocking."""
     aside.mkdir(mode=0o700, parents=True, exist_ok=True)
-    target = aside / path.name
+    target = aside / path.name.partition("~")[0]
     shutil.rmtree(target, ignore_errors=True)
     with suppress(FileNotFoundError):
         path.rename(target)

@@ -33,6 +33,7 @@ from .done import Done
 from .driver import Driver, Equipment
 from .folder import Head, Owner
 from .machine import STOP_GRACE_S, Effect, State
+from .one_run import OneRun
 from .places import Places
 from .spool import Spool
 from .stream import Stream, item
@@ -56,7 +57,9 @@ class Beat:
 
 
 class Holdings:
-    """Attempts by key. ``refuse`` sends a refusal; ``news`` wakes the sender."""
+    """Attempts by key. ``refuse`` sends a refusal; ``news`` wakes the sender. ``one``: no more than that run is
+    taken. ``heir``: who left spools here is known to be dead.
+    """
 
     def __init__(
         self,
@@ -68,6 +71,8 @@ class Holdings:
         news: Callable[[], None],
         log: logging.Logger,
         disk: Disk | None = None,
+        one: OneRun | None = None,
+        heir: bool = False,
     ) -> None:
         self._places = places
         self._owner = owner
@@ -76,6 +81,8 @@ class Holdings:
         self._news = news
         self._log = log
         self._disk = disk or Disk()
+        self._one = one
+        self._heir = heir
         self._attempts: dict[tuple[str, int], Attempt] = {}
         self._drivers: dict[tuple[str, int], Driver] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -91,7 +98,9 @@ class Holdings:
 
     async def recover(self) -> None:
         """Take over what processes before left."""
-        left, strange = await asyncio.to_thread(folder.take_over, self._places.spools, self._owner)
+        left, strange = await asyncio.to_thread(
+            partial(folder.take_over, self._places.spools, self._owner, heir=self._heir)
+        )
         for path in strange:
             self._log.warning("the spool %s belongs to an agent that may still run; left alone", path)
         for one in left:
@@ -129,6 +138,14 @@ class Holdings:
         live = [one.key for one in self._attempts.values() if one.live]
         hashed = live_hash((key.run_id, key.attempt) for key in live)
         return Beat(len(live), hashed, self.spool_bytes)
+
+    @property
+    def accepting(self) -> bool:
+        """A run may be sent here."""
+        return self.stopping is None and (self._one is None or self._one.taken is None)
+
+    def find(self, key: AttemptKey) -> Attempt | None:
+        return self._attempts.get((key.run_id, key.attempt))
 
     @property
     def spool_bytes(self) -> int:
@@ -281,6 +298,8 @@ class Holdings:
         attempt.grant_version = message.grant_version
         attempt.joined()
         self._add(attempt)
+        if self._one is not None:
+            self._one.take(message)
         self._lives[key] = asyncio.create_task(self._live(attempt, message), name=f"run {message.run_id}")
 
     def _refusal(self, message: Assign) -> Refuse | None:
@@ -309,6 +328,7 @@ class Holdings:
         except OSError as error:
             self._forget(key)
             self._lives.pop(key, None)
+            self._tell_ended(attempt)
             detail = f"no room for its events: {error}"
             self._refuse(Refuse(run_id=key[0], attempt=key[1], code="disk_full", detail=detail))
             return
@@ -353,7 +373,12 @@ class Holdings:
             await asyncio.to_thread(remove if attempt.set_aside else partial(folder.remove, attempt.path))
         await asyncio.to_thread(self._done.add, attempt.key, attempt.head.lease)
         self._log.info("run %s is done here (%s)", key[0], attempt.recorded or "not recorded")
+        self._tell_ended(attempt)
         self._news()
+
+    def _tell_ended(self, attempt: Attempt) -> None:
+        if self._one is not None:
+            self._one.ended(attempt.key, attempt.recorded)
 
     def stop_all(self, reason: StopReason, grace_s: float = STOP_GRACE_S) -> None:
         """Ask every run to stop; new ones are refused."""
@@ -374,6 +399,12 @@ class Holdings:
         for attempt in self._attempts.values():
             if attempt.stream is not None:
                 await attempt.stream.aclose()
+
+    async def release(self) -> None:
+        """After ``aclose``: what couldn't be delivered is any other agent's of this folder."""
+        for attempt in self._attempts.values():
+            if attempt.path is not None and not attempt.machine.discarded:
+                await asyncio.to_thread(folder.release, attempt.path)
 
     def _add(self, attempt: Attempt) -> None:
         key = (attempt.head.run_id, attempt.head.attempt)

@@ -1,5 +1,6 @@
 """Who this agent is: its folder, its machine, its process, and the name that it takes when none is given."""
 
+import os
 import re
 import secrets
 import socket
@@ -38,11 +39,23 @@ def _home_id(path: Path) -> str:
         text = path.read_text(encoding="ascii").strip()
     except (FileNotFoundError, UnicodeDecodeError):
         text = ""
-    if not re.fullmatch(r"[0-9a-f]{32}", text):
-        text = secrets.token_hex(16)
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        write_private(path, text.encode())
-    return text
+    if re.fullmatch(r"[0-9a-f]{32}", text):
+        return text
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    made = path.with_name(f"{path.name}.{secrets.token_hex(8)}")
+    write_private(made, secrets.token_hex(16).encode())
+    try:
+        if text:
+            made.replace(path)  # damaged
+        else:
+            os.link(made, path)  # of agents that start together, the first decides
+    except FileExistsError:
+        pass
+    except OSError:
+        made.replace(path)  # a file system without hard links
+    finally:
+        made.unlink(missing_ok=True)
+    return path.read_text(encoding="ascii").strip()
 
 
 def default_name(host: str | None = None) -> str:

@@ -24,6 +24,10 @@ PLAIN_WARNING = (
     "Warning: connecting over plain HTTP to another machine. The worker token and the secrets in every "
     "assignment travel unencrypted; use https://, SSH or a VPN on a network that you don't trust."
 )
+RUN_GONE = (
+    "The run that this agent was started for doesn't wait for it any more, or can't be executed here: the "
+    "server's log says why. Start it without --run-id to take the oldest one that fits."
+)
 LEAVE_WITHIN_S = 3.0
 
 
@@ -82,6 +86,8 @@ class Link:
         self.session: AgentSession | None = None
         self.connected = asyncio.Event()
         """Welcomed, now."""
+        self.welcomes = 0
+        """How often that was."""
         self.last_problem = ""
 
     # ------------------------------------------------------------ for others
@@ -104,6 +110,10 @@ class Link:
                     break
                 await asyncio.sleep(0.05)
         self.stop()
+
+    def hurry(self) -> None:
+        """Dial now, if it waits to."""
+        self._hurry.set()
 
     def stop(self) -> None:
         """Dial no more, and drop the line."""
@@ -192,6 +202,7 @@ class Link:
             self._warn(PLAIN_WARNING)
         await self._keep(self._dial)
         self.connected.set()
+        self.welcomes += 1
         self._away.cancel()
         await self.dialer.notice(AgentEventKind.ACCEPTED)
 
@@ -244,6 +255,8 @@ class Link:
         if bye is not None and bye.reason == "revoked":
             message = "The control plane revoked this worker's credential: it was removed or re-keyed there."
             return Ending(exit_code=FATAL_STATUS, message=message, revoked=True), 0.0
+        if bye is not None and bye.reason == "run_gone":
+            return Ending(exit_code=FATAL_STATUS, message=RUN_GONE), 0.0
         if bye is not None and bye.reason == "replaced":
             self._log.warning("a newer connection of this agent took over")
         if bye is not None and bye.reason == "restart":

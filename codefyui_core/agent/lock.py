@@ -1,4 +1,6 @@
-"""One regular agent for an address and folder: a lock held for its life, and the pid file of a background one."""
+"""One agent for an address and folder, one for an instance's ID: a lock held for its life, and the pid file of a
+background one.
+"""
 
 import contextlib
 import json
@@ -19,34 +21,54 @@ class AlreadyRunning(StartProblem):
     default_code = "agent.running"
 
 
+RUNS_ALREADY = (
+    "An agent for this control plane runs already with this user-data folder. "
+    "See: cdui agent status. Stop it with: cdui agent stop"
+)
+
+
 class FolderLock:
     """Held until ``release`` or the end of the process. On a file system without locks it holds nothing, and
     ``works`` says so.
     """
 
-    def __init__(self, descriptor: int, *, works: bool) -> None:
+    def __init__(self, path: Path, descriptor: int, *, works: bool) -> None:
+        self._path = path
         self._descriptor = descriptor
         self.works = works
 
     @classmethod
-    def take(cls, path: Path) -> Self:
-        """Raises: AlreadyRunning."""
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
-        try:
-            works = _lock(descriptor)
-        except BlockingIOError:
-            os.close(descriptor)
-            raise AlreadyRunning(
-                "An agent for this control plane runs already with this user-data folder. "
-                "See: cdui agent status. Stop it with: cdui agent stop"
-            ) from None
-        return cls(descriptor, works=works)
+    def take(cls, path: Path, *, taken: str = RUNS_ALREADY) -> Self:
+        """``taken``: what to say when another process has it.
 
-    def release(self) -> None:
+        Raises: AlreadyRunning.
+        """
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        while True:
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+            try:
+                works = _lock(descriptor)
+            except BlockingIOError:
+                os.close(descriptor)
+                raise AlreadyRunning(taken) from None
+            if not works or _is_at(descriptor, path):
+                return cls(path, descriptor, works=works)
+            os.close(descriptor)  # who held it has removed it meanwhile
+
+    def release(self, *, remove: bool = False) -> None:
         if self._descriptor >= 0:
+            if remove:
+                with contextlib.suppress(OSError):
+                    self._path.unlink()
             os.close(self._descriptor)
             self._descriptor = -1
+
+
+def _is_at(descriptor: int, path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(descriptor), path.stat())
+    except FileNotFoundError:
+        return False
 
 
 def is_held(path: Path) -> bool:

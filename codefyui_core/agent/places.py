@@ -30,10 +30,13 @@ def key_of(url: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Places:
-    """The files of the agent with one key."""
+    """The files of the agent with one key. An instance shares the credential, and keeps what belongs to its run
+    in a folder of its own.
+    """
 
     user_data: Path
     key: str
+    instance: str = ""
 
     @property
     def folder(self) -> Path:
@@ -44,7 +47,15 @@ class Places:
         return self.folder / f"{self.key}.token"
 
     @property
+    def enrolling(self) -> Path:
+        """The lock of who enrolls."""
+        return self.folder / f"{self.key}.enrolling"
+
+    @property
     def lock(self) -> Path:
+        """Held for the agent's life."""
+        if self.instance:
+            return self.instances / f"{self.instance}.lock"
         return self.folder / f"{self.key}.lock"
 
     @property
@@ -56,13 +67,27 @@ class Places:
         return self.folder / "home-id"
 
     @property
+    def instances(self) -> Path:
+        return self.user_data / "agent-instances"
+
+    @property
+    def own(self) -> Path:
+        """An instance's folder, which goes with it."""
+        assert self.instance
+        return self.instances / self.instance
+
+    @property
     def spools(self) -> Path:
-        return self.user_data / "agent-spool" / self.key
+        return self._spool / self.key
 
     @property
     def set_aside(self) -> Path:
         """Spools of other databases, kept for a while."""
-        return self.user_data / "agent-spool" / f"{self.key}.aside"
+        return self._spool / f"{self.key}.aside"
+
+    @property
+    def _spool(self) -> Path:
+        return self.own / "spool" if self.instance else self.user_data / "agent-spool"
 
     @property
     def runs(self) -> Path:

@@ -1,17 +1,22 @@
 """``cdui agent``: make this machine a worker, and look after it."""
 
+import os
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..errors import UsageProblem
+from ..errors import StartProblem, UsageProblem
 from ..loading.conflicts import NameKind
 from .context import Context
+from .errors import OneShotStart
 from .options import json_option
 from .output import print_json, print_table
 
-CORE = ("control", "token", "name", "devices", "foreground")
+if TYPE_CHECKING:
+    from ..agent.plan import AgentPlan
+
+CORE = ("control", "token", "name", "devices", "foreground", "one_shot", "run_id", "instance")
 
 
 class StartCommand(click.Command):
@@ -36,25 +41,34 @@ def agent_command() -> None:
 @click.option("--name", help="The worker's name; the host name by default.")
 @click.option("--devices", metavar="LIST", help="Offer these devices only, such as cuda:0,cuda:1.")
 @click.option("--foreground", "-f", is_flag=True, help="Stay in the foreground, for systemd and the like.")
+@click.option(
+    "--one-shot", is_flag=True, help="Take one run, report it and end; in the foreground. For batch jobs."
+)
+@click.option("--run-id", metavar="ID", help="With --one-shot: take this run only.")
+@click.option(
+    "--instance",
+    metavar="[ID]",
+    is_flag=False,
+    flag_value="",
+    help="With --one-shot: be one of several agents that share the credential and the user data. Without ID, "
+    "the SLURM job's own, or a random one.",
+)
 @click.pass_context
 def start(ctx: click.Context, /, **given: Any) -> int:
     """Start an agent. It stays connected until it is stopped, in the background unless told otherwise."""
     from ..agent.command import settle_backends, start_background
-    from ..agent.devices import read_devices
     from ..agent.places import Places
-    from ..agent.plan import AgentPlan
 
     context = ctx.ensure_object(Context)
-    plan = AgentPlan(
-        url=_url(given["control"]),
-        name=given["name"],
-        token=given["token"],
-        devices=read_devices(given["devices"] or ""),
-        connector_options=_of(context, NameKind.CONNECTOR, given),
-    ).checked()
+    plan = _plan(context, given)
     places = Places(user_data=context.user_data, key=plan.key)
-    settle_backends(context.registry(), _of(context, NameKind.BACKEND, given), places)
-    if given["foreground"]:
+    try:
+        settle_backends(context.registry(), _of(context, NameKind.BACKEND, given), places)
+    except StartProblem as error:
+        if plan.one_shot:
+            raise OneShotStart(error.message, code=error.code) from error
+        raise
+    if given["foreground"] or plan.one_shot:
         from ..agent.__main__ import run_foreground
 
         return run_foreground(plan)
@@ -66,6 +80,24 @@ def start(ctx: click.Context, /, **given: Any) -> int:
         log_file = context.install.logs / f"agent-{plan.key}.log"
         click.echo(f"The agent is running but not connected to {where} yet. Its log: {log_file}")
     return 0
+
+
+def _plan(context: Context, given: Mapping[str, Any]) -> "AgentPlan":
+    from ..agent.devices import read_devices
+    from ..agent.instances import default_id
+    from ..agent.plan import AgentPlan
+
+    instance = given["instance"]
+    return AgentPlan(
+        url=_url(given["control"]),
+        name=given["name"],
+        token=given["token"],
+        devices=read_devices(given["devices"] or ""),
+        connector_options=_of(context, NameKind.CONNECTOR, given),
+        one_shot=given["one_shot"],
+        run_id=given["run_id"],
+        instance="" if instance is None else instance or default_id(os.environ),
+    ).checked()
 
 
 def _url(text: str | None) -> str | None:
@@ -96,7 +128,8 @@ def stop(context: Context, url: str | None) -> int:
     from ..agent.places import key_of
 
     keys = [key_of(url)] if url else [*background_keys(context.user_data)]
-    stopped = [key for key in keys if stop_background(context.user_data, key)]
+    writes_for_s = context.writes_for_s
+    stopped = [key for key in keys if stop_background(context.user_data, key, writes_for_s=writes_for_s)]
     if context.as_json:
         print_json({"stopped": list(stopped)})
         return 0

@@ -258,6 +258,7 @@ class Control:
         self.port = 0
         self.requests = []
         self.version = VERSION
+        self.settings = ControlSettings()
         self.manual = ManualClock()
         self.answer = None
         self._stack = contextlib.AsyncExitStack()
@@ -277,7 +278,7 @@ class Control:
             desk=self.desk,
             registry=Registry.of(infos=(), contributions=(), plane=None),
             catalog=lambda: None,
-            settings=ControlSettings(),
+            settings=self.settings,
             install=Install.find(environ={"CODEFYUI_USER_DATA_DIR": str(self.folder)}),
             clock=clock,
             log=logging.getLogger("test.control"),
