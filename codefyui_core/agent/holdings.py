@@ -311,6 +311,8 @@ class Holdings:
         offered = {device.device for device in with_.devices}
         if self.stopping is not None:
             return no("stopping", "the agent is stopping", retry=True)
+        if not self.accepting:
+            return no("busy", "this one-shot agent has its run already", retry=True)
         if self._done.has(message, message.lease):
             return no("busy", "this attempt has run here already")
         if unknown := [device for device in message.devices if device not in offered]:

@@ -91,7 +91,7 @@ class Places:
 
     @property
     def runs(self) -> Path:
-        return self.user_data / "agent-runs"
+        return self.own / "runs" if self.instance else self.user_data / "agent-runs"
 
     @property
     def cache(self) -> Path:
