@@ -39,6 +39,8 @@ from codefyui_core.wire.messages import (
 from .attempts import Batch
 
 BYE_WITHIN_S = 2.0
+SILENT_BYE_S = 0.1
+"""For a line that is taken for dead: nobody will answer."""
 
 
 class Duty(Protocol):
@@ -117,15 +119,16 @@ class AgentSession:
         self._leaving = True
         self.send(reason)
 
-    def drop(self, why: str) -> None:
-        """Leave the socket as it is, at once."""
+    def drop(self, why: str, *, within_s: float = BYE_WITHIN_S) -> None:
+        """Leave the socket as it is, at once. The other side has so long to answer."""
         self._why = self._why or why
         if self._closing is None:
-            self._closing = asyncio.create_task(self._close(), name="agent line closing")
+            self._closing = asyncio.create_task(self._close(within_s), name="agent line closing")
 
-    async def _close(self) -> None:
+    async def _close(self, within_s: float) -> None:
         with suppress(Exception):
-            await self._socket.close()
+            async with asyncio.timeout(within_s):
+                await self._socket.close()
 
     def _send_beat(self) -> None:
         if self._welcome is not None:
@@ -133,7 +136,7 @@ class AgentSession:
         self._beat.restart()
 
     def _silent(self) -> None:
-        self.drop(f"the control plane was silent for {AGENT_SILENCE_S:g} s")
+        self.drop(f"the control plane was silent for {AGENT_SILENCE_S:g} s", within_s=SILENT_BYE_S)
 
     async def _write(self) -> None:
         while not self._socket.closed:
