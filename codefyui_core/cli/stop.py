@@ -3,6 +3,7 @@
 import click
 
 from .client import Running
+from .consequences import announce
 from .context import Context
 from .options import json_option
 from .output import print_json
@@ -15,11 +16,14 @@ from .output import print_json
 @json_option
 @click.pass_obj
 def stop_command(context: Context, *, keep_runs: bool) -> int:
-    """Stop the server and this machine's own worker."""
+    """Stop the server and this machine's own worker. Says first what becomes of the runs."""
+    from .server_process import live_server
+
+    runs = announce(context, live_server(context.user_data), session_token(context), keep_runs=keep_runs)
     stopped_agent = False if keep_runs else stop_local_agent(context)
     stopped_server = stop_this_server(context, keep_runs=keep_runs)
     if context.as_json:
-        print_json({"server": stopped_server, "agent": stopped_agent})
+        print_json({"server": stopped_server, "agent": stopped_agent, "runs": runs})
         return 0
     if stopped_agent:
         click.echo("This machine's worker is stopped.")

@@ -6,9 +6,11 @@ import re
 import subprocess
 from collections.abc import Iterable
 from pathlib import Path
+from urllib.request import ProxyHandler, Request, build_opener
 
 from .problem import STOP_SERVER_FIRST, SetupProblem
 
+ASK_S = 3.0
 _RELEASE = re.compile(r"v?(\d+)\.(\d+)\.(\d+)")
 
 
@@ -68,12 +70,28 @@ def _git(root: Path, *words: str) -> str:
 
 def refuse_while_running(root: Path) -> None:
     """Raises: SetupProblem with status 3 while the server of this user data folder runs."""
-    process = running_server(user_data(root))
-    if process is not None:
-        raise SetupProblem(
-            f"The server is running (process {process}). Stop it first: cdui stop",
-            exit_code=STOP_SERVER_FIRST,
-        )
+    folder = user_data(root)
+    process = running_server(folder)
+    if process is None:
+        return
+    lines = [f"The server is running (process {process}). Stop it first: cdui stop --keep-runs"]
+    if kept := runs_if_kept(folder):
+        lines += ["With that:", *(f"  {line}" for line in kept)]
+        lines.append("An agent of the old version finishes its runs, and is refused after the last one.")
+    raise SetupProblem("\n".join(lines), exit_code=STOP_SERVER_FIRST)
+
+
+def runs_if_kept(folder: Path) -> list[str]:
+    """What the running server says would become of its runs; nothing when it can't be asked."""
+    try:
+        url = json.loads((folder / "server.json").read_text())["url"]
+        token = (folder / "session.token").read_text().strip()
+        request = Request(f"{url}/api/server/stop", headers={"X-CodefyUI-Token": token})  # noqa: S310  ours
+        with build_opener(ProxyHandler({})).open(request, timeout=ASK_S) as answer:
+            lines = json.load(answer)["if_kept"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return []
+    return [str(line) for line in lines] if isinstance(lines, list) else []
 
 
 def user_data(root: Path) -> Path:

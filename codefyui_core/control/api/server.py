@@ -33,7 +33,23 @@ class Stopping(BaseModel):
     """Runs that are executing as it begins to stop."""
 
 
+class AtStop(BaseModel):
+    """What a stop would do to the runs that aren't over."""
+
+    own: int
+    on_workers: int
+    waiting: int
+    waiting_with_secrets: int
+    durable: bool
+    if_kept: list[str]
+    """In words, with the runs on workers left executing."""
+    if_stopped: list[str]
+
+
 def routes(plane: "ControlPlane") -> list[Route]:
+    async def look(request: web.Request, caller: Caller) -> web.StreamResponse:
+        return json_response(plane.runs.at_stop().row())
+
     async def stop(request: web.Request, caller: Caller) -> web.StreamResponse:
         if not is_loopback(request.remote):
             raise CodefyError("The server is stopped from its own machine only.", code="auth.token")
@@ -44,6 +60,14 @@ def routes(plane: "ControlPlane") -> list[Route]:
 
     return [
         Route(
+            method="GET",
+            path="/api/server/stop",
+            handler=look,
+            auth=Auth.SESSION,
+            response=AtStop,
+            summary="What stopping this server would do to how many runs",
+        ),
+        Route(
             method="POST",
             path="/api/server/stop",
             handler=stop,
@@ -51,7 +75,7 @@ def routes(plane: "ControlPlane") -> list[Route]:
             request=StopBody,
             response=Stopping,
             summary="Stop this server; from its own machine only",
-        )
+        ),
     ]
 
 

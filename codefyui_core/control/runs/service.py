@@ -50,6 +50,7 @@ from .cards import Cards, check_policy
 from .desk import Claim, WorkerDirectory
 from .dispatcher import Dispatcher, Placed, Ready
 from .documents import DiskLook, complete, prepare
+from .ending import AtStop, at_stop
 from .feeds import Feeds
 from .fold import Fold
 from .grants import Grants
@@ -602,6 +603,10 @@ class RunService:
         ]
         waiting: dict[str, Any] = self.waiting()
         return {"waiting": waiting, "slots": slots}
+
+    def at_stop(self) -> AtStop:
+        """What would become of how many runs."""
+        return at_stop(self.board, durable=self._settings.run_queue_durable)
 
     def counts(self) -> dict[str, int]:
         """Runs that aren't over, by status."""
