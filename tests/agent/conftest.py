@@ -66,8 +66,9 @@ class Process:
             self.read += 1
             yield line
 
-    async def stop(self, grace_s):
+    async def stop(self, grace_s, *, lets_write=False):
         self.stops.append(grace_s)
+        self.lets_write = lets_write
 
     async def kill(self):
         self.kills += 1
@@ -313,6 +314,12 @@ class Control:
         for session in list(self.service.live()):
             session.line.abort()
 
+    def reset(self):
+        """Every socket is closed at its other end, also of those that nobody let in yet."""
+        for handler in list(self.runner.server.connections):
+            if handler.transport is not None:
+                handler.transport.abort()
+
     @web.middleware
     async def _recording(self, request, handler):
         self.requests.append((request.method, request.path, dict(request.headers)))
@@ -346,7 +353,7 @@ class Control:
     async def offline(self):
         await until(lambda: not self.service.live(), "the worker's leaving")
 
-    async def assign(self, run_id="r1", attempt=1, *, devices=("cpu",), **more):
+    async def assign(self, run_id="r1", attempt=1, *, devices=("cpu",), options=None, **more):
         lease = f"lease-{run_id}-{attempt}"
         self.desk.attempts[run_id, attempt] = Stored(lease)
         link = await self.online()
@@ -357,7 +364,7 @@ class Control:
                 lease=lease,
                 db_id=self.db.db_id,
                 graph={"secret": "s3cr3t"},
-                options={},
+                options=options or {},
                 devices=devices,
                 **more,
             )
@@ -371,7 +378,8 @@ class Control:
 class Running:
     """An agent in this process."""
 
-    def __init__(self, plan, install, outside):
+    def __init__(self, plan, install, outside, closed):
+        self.closed = closed
         self.stop_asked = asyncio.Event()
         self.names = []
         self.warnings = []
@@ -394,9 +402,10 @@ class Running:
         return await asyncio.wait_for(self.task, DEADLINE_S)
 
     async def kill(self):
-        """As by SIGKILL, as far as one process can: nothing is said or awaited any more."""
+        """As by SIGKILL, as far as one process can: nothing is said or awaited any more, its socket is closed."""
         self.task.cancel()
         await asyncio.gather(self.task, return_exceptions=True)
+        self.closed()
 
 
 @dataclass
@@ -437,7 +446,7 @@ class Line:
             clock=clock,
             signals=False,
         )
-        running = Running(AgentPlan(**known), self.install, outside)
+        running = Running(AgentPlan(**known), self.install, outside, closed=self.control.reset)
         self.agents.append(running)
         return running
 
