@@ -27,7 +27,7 @@ from codefyui_core.wire.messages import DeviceInfo, Refuse
 
 from .agent import Agent, Self
 from .budget import Budget
-from .catalog import read_catalog, within_wait
+from .definitions import read_catalog, within_wait
 from .devices import offered
 from .dialer import Dialer, choose
 from .driver import Equipment
