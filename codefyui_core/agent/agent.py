@@ -27,6 +27,8 @@ from codefyui_core.wire.messages import (
     FailedPlugin,
     GrantMessage,
     Hello,
+    ReadReply,
+    ReadRequest,
     Report,
     Rewind,
     Stop,
@@ -39,6 +41,7 @@ from .holdings import Holdings
 from .identity import Identity
 from .link import Link
 from .machine import STOP_GRACE_S
+from .reads import Reads
 from .session import AgentSession
 
 KILL_WITHIN_S = 5.0
@@ -73,9 +76,11 @@ class Agent:
         link: Callable[["Agent"], Link],
         facts: Mapping[str, FactsOf],
         free_memory: Callable[[], Mapping[str, int]],
+        reads: Reads,
         log: logging.Logger,
     ) -> None:
         self._me = me
+        self._reads = reads
         self._facts = facts
         self._free_memory = free_memory
         self._log = log
@@ -90,6 +95,7 @@ class Agent:
 
     def hello(self) -> Hello:
         self.holdings.disconnected()
+        self._reads.disconnected()
         self._dials += 1
         me, registry = self._me, self._me.registry
         return Hello(
@@ -202,6 +208,12 @@ class Agent:
     def granted(self, message: GrantMessage) -> None:
         self.holdings.granted(message)
 
+    def read(self, message: ReadRequest) -> None:
+        self._reads.ask(message)
+
+    def next_part(self) -> ReadReply | None:
+        return self._reads.next_part()
+
     def gathering_s(self) -> float:
         return self.holdings.gathering_s()
 
@@ -211,10 +223,13 @@ class Agent:
     # ------------------------------------------------------------ the end
 
     async def stop_runs(self, reason: StopReason) -> None:
-        """Ask all runs to stop, and wait until their processes are gone."""
+        """Ask all runs to stop, and wait until their processes are gone. At a stop of the agent a run that has
+        ended may still write what it recorded.
+        """
         self.holdings.stop_all(reason)
+        writes_for_s = self.holdings.writes_for_s if reason is StopReason.AGENT_STOP else 0.0
         try:
-            async with asyncio.timeout(STOP_GRACE_S + KILL_WITHIN_S):
+            async with asyncio.timeout(STOP_GRACE_S + writes_for_s + KILL_WITHIN_S):
                 await self.holdings.idle()
         except TimeoutError:
             self._log.error("some runs didn't stop in time")
@@ -233,6 +248,7 @@ class Agent:
         self._cancel_report()
         self.link.stop()
         await self.holdings.aclose()
+        await self._reads.aclose()
         for facts in self._facts.values():
             facts.close()
 

@@ -13,6 +13,7 @@ from codefyui_core._version import __version__
 from codefyui_core.clocks import AttentiveClock
 from codefyui_core.errors import StartProblem
 from codefyui_core.loading import Registry, load
+from codefyui_core.outputs import OutputStore
 from codefyui_core.plugin import Plane
 from codefyui_core.plugin.connector import ConnectorAgent, Dial, Target
 from codefyui_core.plugin.storage import AnyBackend, StorageAgent, Workspace
@@ -45,6 +46,7 @@ from .membership import Membership
 from .one_run import OneRun
 from .places import Places
 from .plan import AgentPlan
+from .reads import Reads
 from .same_host import Server
 from .saved import read_saved
 from .workspaces import AgentFolders
@@ -87,6 +89,9 @@ class Assembly:
             plane=Plane.AGENT, block=self.settings.plugins_block, only=self.settings.plugins_only
         )
         self.clock = outside.clock or AttentiveClock()
+        self.outputs = OutputStore(
+            self.places.outputs, limit_bytes=self.settings.run_output_store_max_mb << 20
+        )
         self.one = OneRun() if plan.one_shot else None
         self.link: Link | None = None
         self.holdings: Holdings | None = None
@@ -109,6 +114,7 @@ class Assembly:
         owner = Owner.this_process(identity.incarnation)
         heir = await self._take_folder(owner, stack)
         await asyncio.to_thread(self.places.prepare)
+        await asyncio.to_thread(self.outputs.tidy)
         os.chdir(self.install.base)
         collecting = asyncio.create_task(self._catalog(), name="catalog")
         stack.push_async_callback(_cancel, collecting)
@@ -266,6 +272,8 @@ class Assembly:
             plugins_only=tuple(self.settings.plugins_only),
             environ=environment_of_runs(self.settings, self.registry.settings),
             room=budget.room,
+            outputs=self.outputs,
+            writes_for_s=self.settings.worker_outputs_write_timeout_s,
         )
         return Agent(
             me,
@@ -273,6 +281,7 @@ class Assembly:
             link=partial(self._make_link, dialer),
             facts={name: FactsOf(backend, half, log) for name, (backend, half) in backends.items()},
             free_memory=lambda: free_memory(me.devices),
+            reads=Reads(self.outputs, news=self._news, log=log),
             log=log,
         )
 

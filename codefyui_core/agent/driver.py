@@ -13,11 +13,12 @@ import orjson
 
 from codefyui_core.errors import CodefyError, StorageProblem
 from codefyui_core.ids import RunId, WorkerId
+from codefyui_core.outputs import OutputStore
 from codefyui_core.plugin.storage import AnyBackend, Output, StorageAgent, StorageSession, Workspace
 from codefyui_core.plugin.values import JsonObject
 from codefyui_core.plugin.views import AttemptView
-from codefyui_core.runner.api import Ending, Go, Launch, RunProcess, RunStarter
-from codefyui_core.runs.status import Cause, Outcome
+from codefyui_core.runner.api import NOT_RECORDED, Ending, Go, Launch, RunProcess, RunStarter, record_spec
+from codefyui_core.runs.status import Cause, Outcome, StopReason
 from codefyui_core.wire.limits import EVENT_BYTES
 from codefyui_core.wire.messages import AcceptedItem, Assign, DeviceInfo, EndItem, ExitedItem, ItemKind
 
@@ -46,6 +47,10 @@ class Equipment:
     plugins_only: tuple[str, ...] = ()
     environ: Mapping[str, str] = field(default_factory=dict)
     """Settings that runs obey."""
+    outputs: OutputStore
+    """Where runs leave the outputs that they record."""
+    writes_for_s: float
+    """How long they may take for it, after their outcome."""
     room: Callable[[], Awaitable[None]]
     """Returns once the disk has room for more events; until then the run is held at its pipe."""
 
@@ -69,6 +74,10 @@ class Driver:
         self._failure: CodefyError | None = None
         self._session: StorageSession[Any, Any] | None = None
         self._stops: set[asyncio.Task[None]] = set()
+
+    @property
+    def records_outputs(self) -> bool:
+        return bool(self._assign.options.get("record_outputs"))
 
     # ------------------------------------------------------------ what the machine asks for
 
@@ -95,7 +104,12 @@ class Driver:
 
     def _stop_process(self) -> None:
         if self._process is not None:
-            task = asyncio.create_task(self._process.stop(self._attempt.machine.grace_s))
+            machine = self._attempt.machine
+            if self.records_outputs and machine.stop_reason is StopReason.AGENT_STOP:
+                stopping = self._process.stop(machine.grace_s, lets_write=True)
+            else:
+                stopping = self._process.stop(machine.grace_s)
+            task = asyncio.ensure_future(stopping)
             self._stops.add(task)
             task.add_done_callback(self._stops.discard)
 
@@ -192,6 +206,7 @@ class Driver:
             attempt=self._assign.attempt,
             work_dir=self._with.folders.base,
             env={**self._with.environ, **narrowed_environ(devices, self._with.devices, os.environ)},
+            writes_for_s=self._with.writes_for_s if self.records_outputs else None,
         )
 
     def _message(self, workspace: Workspace) -> Go:
@@ -204,6 +219,7 @@ class Driver:
             device=computes_on(assign.devices),
             devices=assign.devices,
             folders=self._with.folders.spec(workspace),
+            record=record_spec(self._with.outputs) if self.records_outputs else None,
             plugins_block=self._with.plugins_block,
             plugins_only=self._with.plugins_only,
         )
@@ -283,12 +299,25 @@ class Driver:
             machine.never_started()
         else:
             assert self._attempt.path is not None
+            if self.records_outputs:
+                await self._settle_outputs()
             await _tried(asyncio.to_thread(write_outcome, self._attempt.path, end))
             machine.process_gone()
             await self._stream.append(ItemKind.EXITED, item(ItemKind.EXITED, _exited(ending)))
         machine.published()
         seq = await self._stream.append(ItemKind.END, item(ItemKind.END, end.model_dump(mode="json")))
         self._attempt._do(machine.ended(seq))
+
+    async def _settle_outputs(self) -> None:
+        """Its processes are gone: what they recorded is whole, or isn't kept."""
+        try:
+            kept = await asyncio.to_thread(self._with.outputs.settle, self._assign.run_id)
+        except OSError as error:
+            self._log.warning("run %s: its recorded outputs can't be settled: %s", self._assign.run_id, error)
+            kept = False
+        if not kept and self._outcome:
+            warning = item(ItemKind.EVENT, NOT_RECORDED, type="run_warning")
+            await self._stream.append(ItemKind.EVENT, warning)
 
     def _end(self, ending: Ending | None) -> EndItem:
         machine = self._attempt.machine

@@ -388,6 +388,12 @@ class Holdings:
         for attempt in self._attempts.values():
             attempt.stop(reason, grace_s)
 
+    @property
+    def writes_for_s(self) -> float:
+        """How long a run that was stopped may still write what it recorded; 0 when none records."""
+        records = any(driver.records_outputs for driver in self._drivers.values())
+        return self._equipment().writes_for_s if records else 0.0
+
     async def idle(self) -> None:
         """Until no run executes here any more."""
         while self._lives:

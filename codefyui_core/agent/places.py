@@ -94,6 +94,11 @@ class Places:
         return self.own / "runs" if self.instance else self.user_data / "agent-runs"
 
     @property
+    def outputs(self) -> Path:
+        """What runs recorded."""
+        return self.user_data / "agent-outputs" / self.key
+
+    @property
     def cache(self) -> Path:
         return self.user_data / "agent-cache"
 

@@ -58,6 +58,11 @@ class Duty(Protocol):
     def granted(self, message: GrantMessage) -> None: ...
     def gathering_s(self) -> float: ...
     async def next_batch(self, window_bytes: int) -> Batch | None: ...
+    def read(self, message: ReadRequest) -> None: ...
+    def next_part(self) -> ReadReply | None:
+        """Of an answer to ``read``; sent when nothing else is."""
+        ...
+
     def beat(self, number: int) -> AgentBeat: ...
 
 
@@ -151,6 +156,9 @@ class AgentSession:
                 if batch is not None:
                     await self._socket.send_frame(batch.frame, aiohttp.WSMsgType.TEXT)
                     continue
+                if (part := self._duty.next_part()) is not None:
+                    self.send(part)
+                    continue
             await self._wake.wait()
 
     def _written(self, writing: "asyncio.Task[None]") -> None:
@@ -243,7 +251,7 @@ class AgentSession:
             case GrantMessage():
                 self._duty.granted(message)
             case ReadRequest():
-                self.send(ReadReply(id=message.id, error="this agent keeps no recorded outputs"))
+                self._duty.read(message)
             case _:
                 raise codec.BadFrame(message.t, "unexpected")
         self._wake.set()

@@ -51,6 +51,13 @@ class Context:
     def user_data(self) -> Path:
         return self.install.user_data
 
+    @property
+    def writes_for_s(self) -> float:
+        """How long a stop lets agents of this machine write recorded outputs."""
+        from ..settings import AgentSettings, read_settings
+
+        return read_settings(AgentSettings, self.install.layers).worker_outputs_write_timeout_s
+
     def api(self) -> "HttpApi":
         """The running server's API.
 

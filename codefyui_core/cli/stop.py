@@ -35,7 +35,7 @@ def stop_local_agent(context: Context) -> bool:
     """The background agent with the key ``local``; agents of other control planes are left alone."""
     from ..agent.command import stop_background
 
-    return stop_background(context.user_data, "local")
+    return stop_background(context.user_data, "local", writes_for_s=context.writes_for_s)
 
 
 def stop_this_server(context: Context, *, keep_runs: bool) -> bool:
