@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 
 from codefyui_core._version import __version__
-from codefyui_core.graph.definitions import definition_hash
 from codefyui_core.loading import Registry
 from codefyui_core.plugin.connector import Dial
 from codefyui_core.plugin.values import JsonObject
@@ -22,7 +21,6 @@ from codefyui_core.wire.messages import (
     AgentBeat,
     AgentBye,
     Assign,
-    CatalogMessage,
     DeviceInfo,
     FailedPlugin,
     GrantMessage,
@@ -36,6 +34,7 @@ from codefyui_core.wire.messages import (
 )
 
 from .attempts import Batch
+from .catalog import catalog_message, oversize
 from .facts import FactsOf, all_facts
 from .holdings import Holdings
 from .identity import Identity
@@ -81,6 +80,9 @@ class Agent:
     ) -> None:
         self._me = me
         self._reads = reads
+        too_large = "" if me.catalog is None else oversize(me.catalog)
+        self._catalog = None if too_large else me.catalog
+        self._catalog_problem = me.catalog_problem or too_large
         self._facts = facts
         self._free_memory = free_memory
         self._log = log
@@ -125,8 +127,8 @@ class Agent:
                 FailedPlugin(entry_point=info.entry_point, distribution=info.distribution, error=info.error)
                 for info in registry.failed
             ),
-            catalog_hash=None if me.catalog is None else me.catalog.definitions.hash,
-            catalog_problem=me.catalog_problem,
+            catalog_hash=None if self._catalog is None else self._catalog.definitions.hash,
+            catalog_problem=self._catalog_problem,
             fingerprint=None if me.catalog is None else me.catalog.digest,
             wall_time_ms=int(time.time() * 1000),
             dial=self._dials,
@@ -158,8 +160,8 @@ class Agent:
 
     async def _greet(self, welcome: Welcome, session: AgentSession) -> None:
         """The catalog if it is wanted, then the first report: runs come only after it."""
-        if welcome.want_catalog and self._me.catalog is not None:
-            session.send(await asyncio.to_thread(_catalog_message, self._me.catalog))
+        if welcome.want_catalog and self._catalog is not None:
+            session.send(await asyncio.to_thread(catalog_message, self._catalog))
         for name, facts in self._facts.items():
             if name in welcome.storage:
                 await facts.welcomed(welcome.storage[name])
@@ -251,12 +253,6 @@ class Agent:
         await self._reads.aclose()
         for facts in self._facts.values():
             facts.close()
-
-
-def _catalog_message(catalog: Catalog) -> CatalogMessage:
-    nodes = catalog.definitions.nodes
-    types = {name: definition_hash(definition) for name, definition in nodes.items()}
-    return CatalogMessage(hash=catalog.definitions.hash, types=types)
 
 
 def _trust(dial: Dial | None) -> JsonObject | None:

@@ -5,8 +5,8 @@ MIB = 1024 * KIB
 
 FRAME_BYTES = 1 * MIB
 """The largest frame in either direction; a larger message travels in parts."""
-MESSAGE_BYTES = 16 * MIB
-"""The largest message, put together from parts."""
+MESSAGE_BYTES = 17 * MIB
+"""The largest message, put together from parts: a graph of 16 MiB, and what is around it."""
 BATCH_BYTES = 256 * KIB
 BATCH_ITEMS = 500
 BATCH_WAIT_S = 0.05

@@ -172,20 +172,28 @@ class Session:
     def send(self, message: Assign | Stop | GrantMessage) -> None:
         """Queue a frame; lost when the line is down. An agent that only finishes its runs gets no new one."""
         if self.finishing and isinstance(message, Assign):
-            self._decline((message.run_id, message.attempt))
+            self._decline((message.run_id, message.attempt), self.finishing)
             return
         try:
             self.line.send(message)
         except BadFrame as error:
             self._around.log.error("a message for worker %s can't be sent: %s", self.view.name, error)
+            if isinstance(message, Assign):
+                self._decline((message.run_id, message.attempt), error.reason, code="too_large", retry=False)
+        else:
+            self._sent(message)
+
+    def _sent(self, message: Assign | Stop | GrantMessage) -> None:
         if isinstance(message, Assign):
             self._expect_answer((message.run_id, message.attempt))
 
-    def _decline(self, key: tuple[str, int]) -> None:
-        """As its agent would: nothing of it began, and it goes back to its place in the queue."""
-        self._queue(
-            Refuse(run_id=key[0], attempt=key[1], code="draining", detail=self.finishing, retry=True), 0
-        )
+    def _decline(
+        self, key: tuple[str, int], detail: str, *, code: str = "draining", retry: bool = True
+    ) -> None:
+        """As its agent would: nothing of it began. It goes back to its place in the queue, or has failed."""
+        run_id, attempt = key
+        known = {"run_id": run_id, "attempt": attempt}
+        self._queue(Refuse.model_validate(known | {"code": code, "detail": detail, "retry": retry}), 0)
 
     def _expect_answer(self, key: tuple[str, int]) -> None:
         """An assignment is accepted or refused within 30 s, or a fresh hello has to tell."""
@@ -425,7 +433,7 @@ class Session:
         listed = {(one.run_id, one.attempt) for one in self.hello.attempts}
         for key in self._around.desk.live_attempts(self.worker_id) if self.finishing else ():
             if key not in listed:
-                self._decline(key)
+                self._decline(key, self.finishing)
 
     def _leave_when_finished(self) -> None:
         """The last end of an agent that only finishes its runs is recorded: refused as it would have been."""
