@@ -92,10 +92,14 @@ def make(root: Path, head: Head, owner: Owner) -> Path:
     final = root / f"{head.run_id}.{head.attempt}"
     making = root / f".{final.name}.making"
     shutil.rmtree(making, ignore_errors=True)
-    making.mkdir(mode=0o700, parents=True)
-    _write(making / HEAD, head)
-    _write(making / OWNER, owner)
-    making.rename(final)
+    try:
+        making.mkdir(mode=0o700, parents=True)
+        _write(making / HEAD, head)
+        _write(making / OWNER, owner)
+        making.rename(final)
+    except OSError:
+        shutil.rmtree(making, ignore_errors=True)
+        raise
     _sync_folder(root)
     return final
 
@@ -107,9 +111,13 @@ def take_over(root: Path, owner: Owner, *, heir: bool = False) -> tuple[list[Lef
     taken: list[Left] = []
     strange: list[Path] = []
     for path in sorted(root.iterdir()) if root.is_dir() else ():
-        if not path.is_dir() or path.name.startswith("."):
+        if not path.is_dir():
             continue
         head, before = _read(path / HEAD, Head), _read(path / OWNER, Owner)
+        if path.name.startswith("."):  # half made, or half removed
+            if heir or before is None or before.gone:
+                shutil.rmtree(path, ignore_errors=True)
+            continue
         released = (path / RELEASED).exists()
         if head is None or not (heir or released or before is None or before.gone):
             strange.append(path)
