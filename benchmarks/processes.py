@@ -112,8 +112,15 @@ class Site:
 
     def start_server(self, port: int = 0) -> Process:
         """Returns when it is ready: it listens and knows its nodes. Port 0: a free one."""
-        server = self.spawn("server", ["-m", "codefyui_core.control", "--port", str(port)], self.user_data)
+        server = self.spawn_server(port)
+        self.wait_ready(server)
+        return server
 
+    def spawn_server(self, port: int = 0) -> Process:
+        """Returns at once."""
+        return self.spawn("server", ["-m", "codefyui_core.control", "--port", str(port)], self.user_data)
+
+    def wait_ready(self, server: Process) -> None:
         def ready() -> bool:
             server.check()
             running = Running.read(self.user_data)
@@ -122,7 +129,6 @@ class Site:
             return bool(self.get("/api/health")["status"] == "ready")
 
         wait_for(ready, "the server to be ready")
-        return server
 
     def start_agent(self, name: str = "bench") -> Process:
         """Returns when it is online."""
@@ -139,9 +145,12 @@ class Site:
         wait_for(online, "the agent to be online")
         return agent
 
-    def port(self) -> int:
+    def url(self) -> str:
         """Where the server of the last start listened."""
-        return int(self._running().url.rpartition(":")[2])
+        return self._running().url
+
+    def port(self) -> int:
+        return int(self.url().rpartition(":")[2])
 
     def get(self, path: str) -> Any:
         return self._api().call("GET", path)

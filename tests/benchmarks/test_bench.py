@@ -29,6 +29,8 @@ def bench(tmp_path, capfd):
         ("engine-overhead", {"ms"}),
         pytest.param("events", {"events/s"}, marks=pytest.mark.service),
         pytest.param("drain", {"events/s", "µs", "s"}, marks=pytest.mark.service),
+        pytest.param("fleet", {"s", "MB", "%"}, marks=pytest.mark.service),
+        ("dead-line", {"s"}),
         pytest.param("memory", {"MB"}, marks=pytest.mark.service),
         pytest.param("start", {"s"}, marks=pytest.mark.service),
         pytest.param("first-node", {"s"}, marks=pytest.mark.service),
