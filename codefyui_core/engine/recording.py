@@ -126,9 +126,10 @@ def capture(port: str, value: Any, limits: Limits, may_take: Callable[[int], boo
         if found.elided is None:
             found.stats = _of_numbers(value, limits)
         return found
-    shown = plain(value)
-    if shown is None or isinstance(shown, bool | int | float | dict):
-        return Captured(port=port, kind=Kind.SCALAR, value=shown)
+    if isinstance(value, bool | int | float) or (
+        numpy is not None and isinstance(value, numpy.generic) and value.dtype.kind in "biuf"
+    ):
+        return Captured(port=port, kind=Kind.SCALAR, value=plain(value))
     return Captured(port=port, kind=Kind.VALUE, value=_short(value))
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 from pydantic import JsonValue, ValidationError
@@ -40,7 +41,7 @@ class What(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """``max_elements``: of a value; also characters of a string, items of a list."""
+    """``max_elements``: of a value; also characters of a string, items of a list. At most ``MAX_ELEMENTS``."""
 
     what: What
     node: str = ""
@@ -79,19 +80,22 @@ def _opened(store: OutputStore, run_id: str) -> tuple[Index, int]:
     except OSError as error:
         raise not_kept(run_id) from error
     try:
-        index = Index.model_validate_json((folder / INDEX).read_bytes())
-        if os.fstat(data).st_size != index.data_bytes:
-            raise damaged(f"{DATA} has another size than it was written with")
-    except OSError as error:
+        return _index(folder / INDEX, os.fstat(data).st_size), data
+    except BaseException as error:
         os.close(data)
-        raise not_kept(run_id) from error
-    except ValidationError as error:
-        os.close(data)
-        raise damaged(f"{INDEX} can't be read") from error
-    except Corrupt:
-        os.close(data)
+        if isinstance(error, OSError):
+            raise not_kept(run_id) from error
         raise
-    return index, data
+
+
+def _index(path: Path, data_bytes: int) -> Index:
+    try:
+        index = Index.model_validate_json(path.read_bytes())
+    except ValidationError as error:
+        raise damaged(f"{INDEX} can't be read") from error
+    if data_bytes != index.data_bytes:
+        raise damaged(f"{DATA} has another size than it was written with")
+    return index
 
 
 def _pread(data: int, offset: int, size: int) -> bytes:
@@ -284,7 +288,7 @@ def _must_be_kept(one: Recorded) -> None:
 
 
 def _must_fit(count: int, limit: int, unit: str) -> None:
-    if count > limit:
+    if count > min(limit, MAX_ELEMENTS):
         raise _too_large(
             f"that are {count} {unit}, and max_elements is {limit}; take a smaller slice, or raise max_elements "
             f"({MAX_ELEMENTS} at most)"

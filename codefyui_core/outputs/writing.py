@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import BinaryIO
 
+from pydantic import JsonValue
+
 from codefyui_core.plugin.values import JsonObject
 
 from .format import DATA, INDEX, Index, Kind, Recorded, RecordedNode, Span, Step
@@ -31,7 +33,7 @@ class Captured:
     stored: str | None = None
     shape: tuple[int, ...] | None = None
     length: int | None = None
-    value: bool | float | str | JsonObject | None = None
+    value: JsonValue = None
     chunks: Callable[[], Iterable[Chunk]] | None = None
     """The bytes; called once."""
     table: Sequence[int] | None = None

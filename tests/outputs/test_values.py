@@ -129,13 +129,9 @@ def test_texts_lists_and_dicts_read_back_and_are_cut_by_the_slice(room):
 
 
 def test_scalars_and_other_values_are_told_in_short(room):
-    room.record(count=3, ratio=0.25, yes=True, large=1 << 80, other=object, kinds={1, 2})
-    assert [room.value(name)["value"] for name in ("count", "ratio", "yes", "large")] == [
-        3,
-        0.25,
-        True,
-        1 << 80,
-    ]
+    room.record(small=np.int8(7), count=3, ratio=0.25, yes=True, large=1 << 80, other=object, kinds={1, 2})
+    found = {name: room.value(name)["value"] for name in ("small", "count", "ratio", "yes", "large")}
+    assert found == {"small": 7, "count": 3, "ratio": 0.25, "yes": True, "large": 1 << 80}
     assert room.value("other")["value"] == "<class 'object'>"
     assert room.listed()["kinds"]["kind"] == "value"
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from codefyui_core.clocks import AttentiveClock
+from codefyui_core.control.runs.outputs import away
 from codefyui_core.errors import STATUS_BY_CODE, CodefyError
 from codefyui_core.outputs import Answer, Question
 from codefyui_core.plugin.values import JsonObject
@@ -97,13 +98,6 @@ class Reads:
             "(CODEFYUI_WORKER_OUTPUT_FETCH_TIMEOUT_S); try again, or ask for less.",
             code="outputs.timeout",
         )
-
-
-def away(worker: str) -> CodefyError:
-    return CodefyError(
-        f"The recorded outputs are on worker {worker}, which isn't connected. They can be read again once it is.",
-        code="outputs.away",
-    )
 
 
 def _request(read_id: str, run_id: str, question: Question) -> ReadRequest:

@@ -28,6 +28,14 @@ class WorkerReads(Protocol):
     def tell(self, run_id: str, question: Question) -> None: ...
 
 
+def away(worker: str) -> CodefyError:
+    """The worker that keeps them isn't connected."""
+    return CodefyError(
+        f"The recorded outputs are on worker {worker}, which isn't connected. They can be read again once it is.",
+        code="outputs.away",
+    )
+
+
 class RecordedOutputs:
     """Reads and removes them."""
 
@@ -90,11 +98,7 @@ class RecordedOutputs:
                 return await asyncio.to_thread(answer, self.store, row.id, question)
         worker = self._worker(row.worker_id)
         if worker is None:
-            raise CodefyError(
-                f"The recorded outputs are on worker {row.worker_name}, which isn't connected. They can be read again "
-                "once it is.",
-                code="outputs.away",
-            )
+            raise away(row.worker_name)
         return await worker.ask(row.id, question, self._timeout_s)
 
     async def _row(self, run_id: str) -> Any:
@@ -111,6 +115,7 @@ class RecordedOutputs:
             )
         if row.status in ACTIVE:
             raise CodefyError(
-                f"Run {run_id} is {row.status}: what it records can be read once it is over.", code="run.active"
+                f"Run {run_id} is {row.status}: what it records can be read once it is over.",
+                code="run.active",
             )
         return row
