@@ -105,6 +105,7 @@ class Reception:
         self._room = room
         self._numbers = count(1)
         self._at_once = asyncio.Semaphore(AT_ONCE)
+        self._asking = asyncio.Semaphore(AT_ONCE)
         self._serving: dict[asyncio.Task[None], Arrival] = {}
 
     async def close(self, within_s: float) -> None:
@@ -122,7 +123,9 @@ class Reception:
         peer = peer_of(request)
         try:
             credential = credential_of(request)
-            worker = await self._authenticate(credential, peer)
+            # A thousand that come back at once leave connections of the database to everybody else.
+            async with self._asking:
+                worker = await self._authenticate(credential, peer)
         except CodefyError as error:
             return _refusal(error)
         if link_id is not None and worker.link_id != link_id:
