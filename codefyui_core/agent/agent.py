@@ -236,6 +236,15 @@ class Agent:
         except TimeoutError:
             self._log.error("some runs didn't stop in time")
 
+    async def drain(self) -> None:
+        """Take no more runs, finish and deliver those that are here, however long that takes, and say bye."""
+        self.holdings.drain()
+        session = self.link.session
+        if session is not None and self.link.connected.is_set():
+            session.send(self.beat(0))
+        await self.holdings.drained.wait()
+        await self.link.leave(AgentBye(reason="drained"))
+
     async def shut_down(self, reason: StopReason) -> None:
         """Stop the runs, deliver what they said as far as there is a line, and say bye."""
         await self.stop_runs(reason)

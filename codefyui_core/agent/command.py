@@ -4,6 +4,7 @@ import json
 import logging
 import os
 import signal
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -126,6 +127,23 @@ def stop_background(user_data: Path, key: str, *, writes_for_s: float = 0.0) -> 
         _gone(found, 5.0)
     with suppress(OSError):
         path.unlink()
+    return True
+
+
+def drain_background(user_data: Path, key: str) -> bool:
+    """Ask a background agent to stop after the runs that it has; doesn't wait. False: none runs.
+
+    Raises: StartProblem where that can't be asked.
+    """
+    found = PidFile.read(Places(user_data=user_data, key=key).pid)
+    if found is None or not found.lives:
+        return False
+    if sys.platform == "win32":
+        raise StartProblem(
+            "An agent on Windows can't be asked to stop after its runs. Drain its worker instead."
+        )
+    with suppress(ProcessLookupError):
+        os.kill(found.pid, signal.SIGUSR1)
     return True
 
 

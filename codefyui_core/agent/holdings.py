@@ -93,6 +93,9 @@ class Holdings:
         self._db_id = ""
         self._grace_s = 300.0
         self.stopping: StopReason | None = None
+        self.draining = False
+        self.drained = asyncio.Event()
+        """Nothing more is taken, and what was here is delivered."""
 
     # ------------------------------------------------------------ what there is
 
@@ -142,7 +145,8 @@ class Holdings:
     @property
     def accepting(self) -> bool:
         """A run may be sent here."""
-        return self.stopping is None and (self._one is None or self._one.taken is None)
+        free = self._one is None or self._one.taken is None
+        return self.stopping is None and not self.draining and free
 
     def find(self, key: AttemptKey) -> Attempt | None:
         return self._attempts.get((key.run_id, key.attempt))
@@ -172,6 +176,7 @@ class Holdings:
             attempt = self._attempts.get((verdict.run_id, verdict.attempt))
             if attempt is not None:
                 await self._judge(attempt, verdict)
+        self._look_drained()
         self._news()
 
     async def _judge(self, attempt: Attempt, verdict: Verdict) -> None:
@@ -311,6 +316,8 @@ class Holdings:
         offered = {device.device for device in with_.devices}
         if self.stopping is not None:
             return no("stopping", "the agent is stopping", retry=True)
+        if self.draining:
+            return no("draining", "the agent stops after the runs that it has", retry=True)
         if not self.accepting:
             return no("busy", "this one-shot agent has its run already", retry=True)
         if self._done.has(message, message.lease):
@@ -394,6 +401,15 @@ class Holdings:
         records = any(driver.records_outputs for driver in self._drivers.values())
         return self._equipment().writes_for_s if records else 0.0
 
+    def drain(self) -> None:
+        """New runs are refused from now on; ``drained`` is set when none is left to deliver."""
+        self.draining = True
+        self._look_drained()
+
+    def _look_drained(self) -> None:
+        if self.draining and not self.undelivered:
+            self.drained.set()
+
     async def idle(self) -> None:
         """Until no run executes here any more."""
         while self._lives:
@@ -422,6 +438,7 @@ class Holdings:
     def _forget(self, key: tuple[str, int]) -> None:
         self._attempts.pop(key, None)
         self._turns.forget(key)
+        self._look_drained()
 
     def _spawn(self, work: Coroutine[None, None, None]) -> None:
         task = asyncio.create_task(work)

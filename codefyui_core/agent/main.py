@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import signal
+import sys
 from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack, nullcontext, suppress
 from typing import TypeVar
@@ -31,18 +32,19 @@ async def run_agent(
     connected: Callable[[str], None] = lambda _name: None,
     warn: Callable[[str], None] = lambda text: log.warning("%s", text),
     stop: asyncio.Event | None = None,
+    drain: asyncio.Event | None = None,
     outside: Outside | None = None,
 ) -> int:
     """In the foreground, until it is stopped (0) or refused for good (2); a one-shot agent, until its run is
     recorded (``Status``). ``connected`` is called with the worker's name at each welcome; ``stop`` asks it to end
-    as SIGTERM does.
+    as SIGTERM does, ``drain`` to end after the runs that it has, as SIGUSR1 does.
 
     Raises: CodefyError when it can't start.
     """
     outside = outside or Outside()
-    stop = stop or asyncio.Event()
+    stop, drain = stop or asyncio.Event(), drain or asyncio.Event()
     plan = plan.checked()
-    with _Signals(stop) if outside.signals else nullcontext():
+    with _Signals(stop, drain) if outside.signals else nullcontext():
         async with AsyncExitStack() as stack:
             assembly = Assembly(plan, install, outside, connected, warn)
             agent = await _unless(stop, assembly.build(stack))
@@ -50,7 +52,7 @@ async def run_agent(
                 return Status.STOPPED_BEFORE if plan.one_shot else 0
             if assembly.one is not None:
                 return await serve_one(agent, assembly.one, assembly.clock, stop)
-            return await _serve(agent, stop)
+            return await _serve(agent, stop, drain)
 
 
 async def _unless(stop: asyncio.Event, work: Coroutine[None, None, T]) -> T | None:
@@ -67,19 +69,27 @@ async def _unless(stop: asyncio.Event, work: Coroutine[None, None, T]) -> T | No
     return None if working.cancelled() else working.result()
 
 
-async def _serve(agent: Agent, stop: asyncio.Event) -> int:
+async def _serve(agent: Agent, stop: asyncio.Event, drain: asyncio.Event) -> int:
     running = asyncio.create_task(agent.link.run(), name="link")
     stopped = asyncio.create_task(stop.wait(), name="stop")
-    await asyncio.wait({running, stopped}, return_when=asyncio.FIRST_COMPLETED)
-    if not running.done():
+    drained = asyncio.create_task(_drained(agent, drain), name="drain")
+    await asyncio.wait({running, stopped, drained}, return_when=asyncio.FIRST_COMPLETED)
+    if not (running.done() or drained.done()):
         log.info("stopping: runs get 10 s to end")
         await agent.shut_down(StopReason.AGENT_STOP)
     stopped.cancel()
+    drained.cancel()
     ending: Ending = await running
     if ending.exit_code:
         await agent.stop_runs(_stop_reason(ending))
         log.error("%s", ending.message)
     return ending.exit_code
+
+
+async def _drained(agent: Agent, drain: asyncio.Event) -> None:
+    await drain.wait()
+    log.info("no more runs are taken; the agent stops when those that it has are delivered")
+    await agent.drain()
 
 
 def _stop_reason(ending: Ending) -> StopReason:
@@ -89,18 +99,20 @@ def _stop_reason(ending: Ending) -> StopReason:
 
 
 class _Signals:
-    """SIGTERM and SIGINT ask for a stop while the block runs."""
+    """SIGTERM and SIGINT ask for a stop while the block runs, SIGUSR1 for one after the runs."""
 
-    def __init__(self, stop: asyncio.Event) -> None:
-        self._stop = stop
+    def __init__(self, stop: asyncio.Event, drain: asyncio.Event) -> None:
+        self._events = {signal.SIGTERM: stop, signal.SIGINT: stop}
+        if sys.platform != "win32":
+            self._events[signal.SIGUSR1] = drain
         self._loop = asyncio.get_running_loop()
 
     def __enter__(self) -> None:
-        for number in (signal.SIGTERM, signal.SIGINT):
+        for number, event in self._events.items():
             with suppress(NotImplementedError):
-                self._loop.add_signal_handler(number, self._stop.set)
+                self._loop.add_signal_handler(number, event.set)
 
     def __exit__(self, *exc: object) -> None:
-        for number in (signal.SIGTERM, signal.SIGINT):
+        for number in self._events:
             with suppress(NotImplementedError):
                 self._loop.remove_signal_handler(number)

@@ -1,7 +1,7 @@
 """``cdui agent``: make this machine a worker, and look after it."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -120,14 +120,19 @@ def _of(context: Context, kind: NameKind, given: Mapping[str, Any]) -> dict[str,
 
 @agent_command.command("stop")
 @click.argument("url", required=False)
+@click.option(
+    "--after-runs", is_flag=True, help="Take no more runs, and stop when those are done that it has."
+)
 @json_option
 @click.pass_obj
-def stop(context: Context, url: str | None) -> int:
+def stop(context: Context, url: str | None, *, after_runs: bool) -> int:
     """Stop the background agent for URL; without it, all of this user-data folder. Runs get 10 s to end."""
-    from ..agent.command import background_keys, stop_background
+    from ..agent.command import background_keys, drain_background, stop_background
     from ..agent.places import key_of
 
     keys = [key_of(url)] if url else [*background_keys(context.user_data)]
+    if after_runs:
+        return _told_to_drain(context, [key for key in keys if drain_background(context.user_data, key)])
     writes_for_s = context.writes_for_s
     stopped = [key for key in keys if stop_background(context.user_data, key, writes_for_s=writes_for_s)]
     if context.as_json:
@@ -136,6 +141,17 @@ def stop(context: Context, url: str | None) -> int:
     for key in stopped:
         click.echo(f"The agent {key} is stopped.")
     if not stopped:
+        click.echo("No background agent is running here.")
+    return 0
+
+
+def _told_to_drain(context: Context, keys: Sequence[str]) -> int:
+    if context.as_json:
+        print_json({"draining": list(keys)})
+        return 0
+    for key in keys:
+        click.echo(f"The agent {key} takes no more runs, and stops when those are done that it has.")
+    if not keys:
         click.echo("No background agent is running here.")
     return 0
 

@@ -218,6 +218,9 @@ class Desk:
     def offers_changed(self, worker_id):
         pass
 
+    def policy_of(self, worker_id, device):
+        return "count"
+
     async def worker_removed(self, worker_id, name):
         pass
 
@@ -381,6 +384,7 @@ class Running:
     def __init__(self, plan, install, outside, closed):
         self.closed = closed
         self.stop_asked = asyncio.Event()
+        self.drain_asked = asyncio.Event()
         self.names = []
         self.warnings = []
         self.task = asyncio.create_task(
@@ -390,6 +394,7 @@ class Running:
                 connected=self.names.append,
                 warn=self.warnings.append,
                 stop=self.stop_asked,
+                drain=self.drain_asked,
                 outside=outside,
             )
         )
