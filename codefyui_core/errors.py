@@ -189,6 +189,8 @@ STATUS_BY_CODE: Mapping[str, int] = MappingProxyType(
         "upload.bad_type": 400,
         "upload.exists": 409,
         "upload.not_found": 404,
+        "upload.offset": 409,
+        "upload.mismatch": 422,
         "files.bad_name": 400,
         "files.not_found": 404,
         "files.outside": 403,

@@ -1,0 +1,169 @@
+"""Outputs that arrive in pieces."""
+
+import hashlib
+
+import pytest
+from sqlalchemy import insert, select, update
+
+from codefyui_core.control.db.tables import runs, uploads
+from codefyui_core.control.files.receiving import Item, Receiving
+from codefyui_core.errors import BadName, CodefyError
+
+DATA = bytes(range(256)) * 40
+SHA = hashlib.sha256(DATA).hexdigest()
+LIMIT = 100_000
+
+
+class Died(BaseException):
+    """The process was killed here."""
+
+
+async def pieces(data, size=1000):
+    for start in range(0, len(data), size):
+        yield data[start : start + size]
+
+
+@pytest.fixture
+async def receiving(database):
+    async with database.begin() as connection:
+        values = {column.name: _filler(column) for column in runs.c if not column.nullable}
+        await connection.execute(insert(runs), values | {"id": "r1"})
+    return Receiving(database, limit_bytes=LIMIT)
+
+
+def _filler(column):
+    return {int: 0, bool: False, float: 0.0}.get(column.type.python_type, "{}")
+
+
+@pytest.fixture
+def item(tmp_path):
+    return Item(run_id="r1", item_id="a1", folder=tmp_path / "models", name="deep/best.pt")
+
+
+def files(item):
+    return sorted(str(path.relative_to(item.folder)) for path in item.folder.rglob("*") if path.is_file())
+
+
+async def send(receiving, item, data=DATA):
+    await receiving.append(item, 0, pieces(data))
+    return await receiving.finish(item, size_bytes=len(data), sha256=hashlib.sha256(data).hexdigest())
+
+
+async def state(database, item_id="a1"):
+    async with database.read() as connection:
+        return (
+            await connection.execute(select(uploads.c.state).where(uploads.c.item_id == item_id))
+        ).scalar()
+
+
+async def test_a_broken_upload_goes_on_where_it_stopped(receiving, item):
+    async def breaks():
+        yield DATA[:3000]
+        raise ConnectionResetError
+
+    with pytest.raises(ConnectionResetError):
+        await receiving.append(item, 0, breaks())
+    assert await receiving.offset(item) == 3000
+    with pytest.raises(CodefyError) as wrong:
+        await receiving.append(item, 0, pieces(DATA))
+    assert wrong.value.code == "upload.offset"
+    assert await receiving.append(item, 3000, pieces(DATA[3000:])) == len(DATA)
+    placed = await receiving.finish(item, size_bytes=len(DATA), sha256=SHA)
+    assert (placed.path.read_bytes(), placed.relative_path) == (DATA, "deep/best.pt")
+    assert files(item) == ["deep/best.pt"]
+
+
+@pytest.mark.point(43)
+async def test_a_finish_whose_answer_was_lost_gets_the_same_answer(receiving, item):
+    first = await send(receiving, item)
+    assert await receiving.finish(item, size_bytes=len(DATA), sha256=SHA) == first
+    assert await receiving.offset(item) == len(DATA)
+    assert files(item) == ["deep/best.pt"]
+
+
+@pytest.mark.point(43)
+async def test_a_crash_between_the_rename_and_the_commit_makes_no_second_copy(receiving, item, database):
+    first = await send(receiving, item)
+    async with database.begin() as connection:
+        await connection.execute(update(uploads).values(state="chosen"))
+    again = await Receiving(database, limit_bytes=LIMIT).finish(item, size_bytes=len(DATA), sha256=SHA)
+    assert again == first
+    assert await state(database) == "placed"
+    assert files(item) == ["deep/best.pt"]
+
+
+@pytest.mark.point(43)
+async def test_a_crash_between_the_commit_and_the_rename_is_made_good(receiving, item, database, monkeypatch):
+    def dies(item, name):
+        raise Died
+
+    with monkeypatch.context() as patch:
+        patch.setattr("codefyui_core.control.files.receiving._link", dies)
+        with pytest.raises(Died):
+            await send(receiving, item)
+    assert await state(database) == "chosen"
+    placed = await Receiving(database, limit_bytes=LIMIT).finish(item, size_bytes=len(DATA), sha256=SHA)
+    assert placed.path.read_bytes() == DATA
+    assert files(item) == ["deep/best.pt"]
+
+
+async def test_another_file_keeps_its_name_and_the_new_one_gets_a_number(receiving, item):
+    item.folder.joinpath("deep").mkdir(parents=True)
+    (item.folder / "deep" / "best.pt").write_bytes(b"other")
+    (item.folder / "deep" / "best-1.pt").symlink_to("/etc/passwd")
+    placed = await send(receiving, item)
+    assert placed.relative_path == "deep/best-2.pt"
+    assert (item.folder / "deep" / "best.pt").read_bytes() == b"other"
+
+
+async def test_the_same_content_is_not_stored_twice(receiving, item, tmp_path):
+    first = await send(receiving, item)
+    second = Item(run_id="r1", item_id="a2", folder=item.folder, name=item.name)
+    assert await send(receiving, second) == first
+    assert files(item) == ["deep/best.pt"]
+
+
+async def test_what_arrived_otherwise_than_it_was_sent_is_dropped(receiving, item):
+    await receiving.append(item, 0, pieces(DATA[:-1]))
+    with pytest.raises(CodefyError) as wrong:
+        await receiving.finish(item, size_bytes=len(DATA), sha256=SHA)
+    assert wrong.value.code == "upload.mismatch"
+    assert await receiving.offset(item) == 0
+    assert (await send(receiving, item)).path.read_bytes() == DATA
+
+
+async def test_a_file_over_the_limit_is_refused(receiving, item):
+    with pytest.raises(CodefyError) as wrong:
+        await receiving.append(item, 0, pieces(bytes(LIMIT + 1), 60_000))
+    assert wrong.value.code == "request.too_large"
+
+
+async def test_what_was_dropped_is_gone_and_what_is_placed_stays(receiving, item, database):
+    await receiving.append(item, 0, pieces(DATA))
+    await receiving.drop(item)
+    assert (files(item), await state(database)) == ([], None)
+    with pytest.raises(CodefyError) as wrong:
+        await receiving.finish(item, size_bytes=len(DATA), sha256=SHA)
+    assert wrong.value.code == "upload.not_found"
+    placed = await send(receiving, item)
+    await receiving.drop(item)
+    assert placed.path.exists()
+    with pytest.raises(CodefyError, match="here already"):
+        await receiving.append(item, 0, pieces(DATA))
+
+
+@pytest.mark.parametrize("name", ["../x.pt", "/etc/x", "a\0b", "deep/../../x", "", "con.txt"])
+def test_hostile_names_are_refused(tmp_path, name):
+    with pytest.raises(BadName):
+        Item(run_id="r1", item_id="a1", folder=tmp_path, name=name)
+
+
+async def test_a_link_below_the_folder_is_not_followed(receiving, item, tmp_path):
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    item.folder.mkdir()
+    (item.folder / "deep").symlink_to(outside)
+    await receiving.append(item, 0, pieces(DATA))
+    with pytest.raises(BadName):
+        await receiving.finish(item, size_bytes=len(DATA), sha256=SHA)
+    assert list(outside.iterdir()) == []
