@@ -56,12 +56,15 @@ class Removal:
         return await self._remove(run_id, DiscardReason.DELETE)
 
     async def prune(self) -> int:
-        """Remove what ended before the newest ones that are kept. How many."""
+        """Remove what ended before the newest ones that are kept. How many.
+
+        A run that may still be executing somewhere stays until that is known: what it wrote is still to come.
+        """
         if self._keep_last < 0:
             return 0
         ended = (
             select(runs.c.id)
-            .where(runs.c.status.in_([status.value for status in FINAL]))
+            .where(runs.c.status.in_([status.value for status in FINAL]), runs.c.settled.is_(True))
             .order_by(runs.c.finished_at.desc(), runs.c.queue_seq.desc())
             .offset(self._keep_last)
             .limit(1_000)

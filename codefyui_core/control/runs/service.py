@@ -379,7 +379,7 @@ class RunService:
         ended = False
         for change in changes:
             before, after = change.before, change.after
-            ended |= before.status in ACTIVE and after.status not in ACTIVE
+            ended |= before.state is not State.SETTLED and after.state is State.SETTLED
             if Effect.SEND_STOP in change.effects and after.now.worker_id is None:
                 self._stop_own(after)
             if after.state is State.SETTLED:
