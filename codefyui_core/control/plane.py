@@ -16,6 +16,7 @@ from codefyui_core.control.api.routing import OwnedRoute
 from codefyui_core.control.catalog import CatalogKeeper
 from codefyui_core.control.db.database import Database
 from codefyui_core.control.db.link_rows import LinkRows
+from codefyui_core.control.db.outages import log_failure
 from codefyui_core.control.files.inputs import Inputs
 from codefyui_core.control.halves import ControlHalves
 from codefyui_core.control.links.service import WorkerService
@@ -237,5 +238,5 @@ class ControlPlane:
             await work
         except asyncio.CancelledError:
             raise
-        except Exception:
-            self.log.exception("%s failed", name)
+        except Exception as error:
+            log_failure(self.log, error, "%s failed", name)

@@ -8,6 +8,8 @@ from typing import Any
 
 from aiohttp import web
 
+from codefyui_core.control.db.outages import log_failure
+
 from .answers import json_bytes
 
 BEAT_S = 15.0
@@ -63,8 +65,8 @@ async def _fill(queue: "asyncio.Queue[bytes | None]", source: Frames) -> None:
         async with aclosing(source) as frames:
             async for data in frames:
                 await queue.put(data)
-    except Exception:
-        log.exception("a live feed failed; its readers connect again")
+    except Exception as error:
+        log_failure(log, error, "a live feed failed; its readers connect again")
     await queue.put(None)
 
 

@@ -1,5 +1,7 @@
 """Which errors of the database pass by themselves: it is busy, full, restarting or away. Wrong data never does."""
 
+import logging
+
 from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as NoConnectionLeft
 
@@ -18,3 +20,11 @@ def is_outage(error: BaseException) -> bool:
         return False
     state = str(getattr(error.orig, "sqlstate", None) or "")
     return error.connection_invalidated or state.startswith(PASSING_CLASSES)
+
+
+def log_failure(log: logging.Logger, error: BaseException, message: str, *values: object) -> None:
+    """One line for an outage; for anything else, where in the code it came from, too."""
+    if is_outage(error):
+        log.warning(f"{message}: %s", *values, error)  # noqa: G004  the message is a literal at each call
+    else:
+        log.error(message, *values, exc_info=error)

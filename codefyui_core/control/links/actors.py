@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequen
 from contextlib import AsyncExitStack, asynccontextmanager
 
 from codefyui_core.clocks import AttentiveClock
+from codefyui_core.control.db.outages import log_failure
 from codefyui_core.control.runs.desk import RunDesk
 from codefyui_core.runs.record import split_identity
 from codefyui_core.wire.messages import ControlBye
@@ -132,8 +133,10 @@ class Actors:
         try:
             await self._gone(session)
             await self._desk().link_down(session.worker_id, why)
-        except Exception:
-            self._log.exception("worker %s left, and its runs couldn't be told", session.view.name)
+        except Exception as error:
+            log_failure(
+                self._log, error, "worker %s left, and its runs couldn't be told yet", session.view.name
+            )
             return False
         session.told_down = True
         return True

@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from codefyui_core.clocks import AfterPause, AttentiveClock, Timer
+from codefyui_core.control.db.outages import log_failure
 from codefyui_core.control.runs.desk import RunDesk
 from codefyui_core.errors import CodefyError
 from codefyui_core.plugin.values import JsonObject
@@ -343,8 +344,8 @@ class Session:
                 except CodefyError as error:
                     self._not_ours(message, error)
                     return
-                except Exception:
-                    self._around.log.exception("%s of worker %s failed", message.t, self.view.name)
+                except Exception as error:
+                    log_failure(self._around.log, error, "%s of worker %s failed", message.t, self.view.name)
             await self._pause()
 
     async def _pause(self) -> None:

@@ -6,7 +6,10 @@ import secrets
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
+from sqlalchemy.exc import SQLAlchemyError
+
 from codefyui_core.clocks import AttentiveClock
+from codefyui_core.control.db.outages import is_outage, log_failure
 from codefyui_core.errors import Busy, CodefyError
 from codefyui_core.ids import RunId, WorkerId
 from codefyui_core.plugin.storage import Staged
@@ -158,8 +161,11 @@ class Dispatcher:
             else:
                 await self._fail(run_id, error.message, _cause(error))
         except Exception as error:
-            self._log.exception("placing run %s failed", run_id)
-            await self._fail(run_id, f"placing it failed: {error}", Cause.REFUSED)
+            log_failure(self._log, error, "placing run %s failed", run_id)
+            if isinstance(error, SQLAlchemyError) and is_outage(error):
+                await self._clock.delay(1.0)
+            else:
+                await self._fail(run_id, f"placing it failed: {error}", Cause.REFUSED)
         finally:
             self._board.holds.pop(run_id, None)
             if record is None:

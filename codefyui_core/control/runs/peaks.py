@@ -7,6 +7,7 @@ from typing import Any
 from sqlalchemy import select
 
 from codefyui_core.control.db.database import Database
+from codefyui_core.control.db.outages import log_failure
 from codefyui_core.control.db.tables import runs
 from codefyui_core.plugin.views import RunStatus
 from codefyui_core.runs.steps import Change
@@ -66,8 +67,8 @@ class Peaks:
         try:
             async with self._db.read() as connection:
                 peak = device_peak(await connection.scalar(newest))
-        except Exception:
-            self._log.exception("what a graph needs can't be looked up; it counts as unknown")
+        except Exception as error:
+            log_failure(self._log, error, "what a graph needs can't be looked up; it counts as unknown")
         if graph_hash not in self._known:
             self._keep(graph_hash, peak)
         self._asked.discard(graph_hash)
