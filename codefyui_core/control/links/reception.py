@@ -10,6 +10,7 @@ from aiohttp import web
 
 from codefyui_core.clocks import AttentiveClock
 from codefyui_core.control.db.database import Database
+from codefyui_core.control.db.outages import log_failure
 from codefyui_core.control.runs.desk import RunDesk
 from codefyui_core.errors import CodefyError, status_of
 from codefyui_core.plugin.values import JsonObject
@@ -293,7 +294,7 @@ class Reception:
         except (NotAdmitted, ConnectionError):
             raise
         except Exception as error:
-            room.log.exception("the hello of worker %s failed", arrival.worker.name)
+            log_failure(room.log, error, "the hello of worker %s failed", arrival.worker.name)
             raise busy("the control plane can't use its database now") from error
 
     async def _still_enrolled(self, arrival: Arrival) -> WorkerRow:
