@@ -85,6 +85,8 @@ class Table:
     def __init__(self, records: Sequence[RunRecord]) -> None:
         self.records = {record.id: record for record in records}
         self.changes: list[Change] = []
+        self.worker = WORKER
+        """Whose attempts are asked for."""
 
     async def load(self, run_id: str) -> RunRecord | None:
         return self.records.get(run_id)
@@ -92,7 +94,7 @@ class Table:
     async def load_all(self, *_conditions: object) -> Sequence[RunRecord]:
         """Those that the worker holds and that aren't settled."""
         placed = [record for record in self.records.values() if record.attempt_now is not None]
-        return [record for record in placed if not record.settled]
+        return [one for one in placed if not one.settled and one.now.worker_id == self.worker]
 
     async def known_artifacts(self, _run_id: str, _ids: object) -> frozenset[str]:
         return frozenset()
