@@ -11,6 +11,7 @@ from codefyui_core.agent.link import PLAIN_WARNING
 from codefyui_core.builtin.direct.address import Address
 from codefyui_core.clocks import AttentiveClock
 from codefyui_core.errors import CodefyError
+from codefyui_core.settings import Install
 from codefyui_core.testing.clock import ManualClock
 
 
@@ -88,6 +89,38 @@ async def test_a_refused_token_is_explained_in_the_servers_words_and_nothing_is_
     assert error.code == "enrollment.used_up"
     assert "used up" in error.message
     assert "/ws/worker" not in [path for _, path, _ in line.control.requests]
+
+
+@pytest.mark.spec("setting/agent-token-variable")
+async def test_the_token_may_come_from_the_environment_and_a_flag_beats_it(line):
+    environ = {
+        "CODEFYUI_USER_DATA_DIR": str(line.user_data),
+        "CODEFYUI_AGENT_TOKEN": await line.control.token(),
+    }
+    line.install = Install.find(environ=environ)
+    error = await failure(await line.agent(token="cde_" + "0" * 43))
+    assert error.code == "enrollment.unknown"
+    await line.agent(token=False)
+    assert (await line.control.online()).view.name == "box"
+
+
+@pytest.mark.point(49)
+@pytest.mark.parametrize("hours", [1, -1])
+async def test_a_jump_of_the_wall_clock_changes_no_silence_and_no_connection(line, hours):
+    manual = ManualClock()
+    clock = AttentiveClock(manual)
+    ticking = asyncio.create_task(clock.run())
+    await line.agent(clock=clock)
+    await line.control.online()
+    for stepped in (manual, line.control.manual):
+        stepped.set_wall(hours * 3600)
+    for _ in range(15):
+        await manual.advance(1)
+        await line.control.manual.advance(1)
+    ticking.cancel()
+    await line.control.online()
+    assert line.desk.downs == []
+    assert len(line.desk.hellos) == 1
 
 
 @pytest.mark.point(42)

@@ -90,6 +90,7 @@ def test_bound_to_all_it_answers_on_the_lan_and_the_agent_warns_once(site: Site)
 
 
 @pytest.mark.spec("direct/extra-allowed-hosts", "direct/extra-allowed-hosts-read-at-start")
+@pytest.mark.spec("setting/extra-allowed-hosts")
 def test_a_listed_name_is_answered_for_workers_and_browsers(site: Site) -> None:
     site.start_server(ready=False, CODEFYUI_EXTRA_ALLOWED_HOSTS="gpu-gw.lan:8000")
     port = port_of(site)

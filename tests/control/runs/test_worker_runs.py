@@ -562,3 +562,23 @@ async def test_who_shows_every_lease_is_the_holder_or_its_heir(room):
     wrong = listed[1].model_copy(update={"lease": "0" * 32})
     assert not await service.check_leases(agent.id, agent.incarnation, (listed[0], wrong))
     assert set(service.live_attempts(agent.id)) == {(one.run_id, 1) for one in listed}
+
+
+@pytest.mark.point(49)
+@pytest.mark.parametrize("hours", [1, -1])
+async def test_a_jump_of_the_wall_clock_ends_no_grace_and_reorders_no_event(room, kit, hours):
+    agent = await room.worker()
+    run_id = await room.submit(target="box")
+    key = await agent.accept(run_id)
+    await agent.report(key, kit.event(n=1))
+    await agent.drop()
+    room.time.set_wall(hours * 3600)
+    await room.pass_time(290)
+    assert await room.status(run_id) == "disconnected"
+    await agent.connect()
+    await agent.report(key, kit.event(n=2))
+    log = await room.log(run_id)
+    assert [one["payload"]["n"] for one in log if one["type"] == "log"] == [1, 2]
+    await agent.drop()
+    await room.pass_time(301)
+    await room.becomes(run_id, "interrupted")
