@@ -15,6 +15,7 @@ from codefyui_core.runs.record import RunRecord
 from codefyui_core.runs.steps import Change
 
 from .board import FILES, TARGET, Board, Request
+from .checkout import Checkout, CheckoutState
 from .documents import Prepared
 from .naming import new_run_id
 from .submit import Judged
@@ -36,12 +37,14 @@ class Intake:
         board: Board,
         now_ms: Callable[[], int],
         pins: Mapping[str, str],
+        checkout: Checkout,
     ) -> None:
         self._db = db
         self._writer = writer
         self._board = board
         self._now_ms = now_ms
         self._pins = dict(pins)
+        self._checkout = checkout
         self._seq = 0
 
     def start(self, last_seq: int) -> None:
@@ -62,6 +65,7 @@ class Intake:
         self, prepared: Prepared, judged: Judged, options: RunOptions, name: str, submit_id: str | None
     ) -> Request | str:
         """The request that waits now; or the id of the run that the same submit had made."""
+        state = await self._checkout.now()
         self._seq += 1
         request = Request(
             run_id=new_run_id(self._now_ms()),
@@ -78,7 +82,7 @@ class Intake:
             self._board.secrets[request.run_id] = prepared.secrets
         try:
             stored = await self._writer.run(
-                lambda unit: self._insert(unit, request, prepared, judged, submit_id)
+                lambda unit: self._insert(unit, request, prepared, judged, submit_id, state)
             )
         except BaseException:
             self._forget(request.run_id)
@@ -93,7 +97,13 @@ class Intake:
         self._board.secrets.pop(run_id, None)
 
     async def _insert(
-        self, unit: Unit, request: Request, prepared: Prepared, judged: Judged, submit_id: str | None
+        self,
+        unit: Unit,
+        request: Request,
+        prepared: Prepared,
+        judged: Judged,
+        submit_id: str | None,
+        state: CheckoutState,
     ) -> str:
         same = runs.c.id == request.run_id
         if submit_id is not None:
@@ -103,6 +113,7 @@ class Intake:
             return str(known)
         if known is None:
             values = self._values(request, prepared, judged, submit_id, unit.at_ms)
+            values |= {"git_commit": state.commit, "git_dirty": state.dirty}
             await unit.connection.execute(insert(runs).values(**values))
         record = RunRecord(
             id=request.run_id,

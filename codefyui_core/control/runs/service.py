@@ -47,6 +47,7 @@ from . import decisions
 from .board import Board, Request
 from .card_desk import CardDesk
 from .cards import Cards, check_policy
+from .checkout import Checkout
 from .desk import Claim, WorkerDirectory
 from .dispatcher import Dispatcher, Placed, Ready
 from .documents import DiskLook, complete, prepare
@@ -225,6 +226,9 @@ class RunService:
             board=self.board,
             now_ms=lambda: milliseconds(clock.now()),
             pins={info.distribution: info.version for info in registry.plugins},
+            checkout=Checkout(
+                install.settings.project_dir or install.root, lambda: milliseconds(clock.now())
+            ),
         )
         self._judge = Judge(workers, self._storages)
         self._storing = Storing(db=db, board=self.board, writer=self.writer)
