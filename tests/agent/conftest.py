@@ -319,7 +319,8 @@ class Control:
 
     def reset(self):
         """Every socket is closed at its other end, also of those that nobody let in yet."""
-        for handler in list(self.runner.server.connections):
+        server = self.runner.server  # None after a crash
+        for handler in [] if server is None else list(server.connections):
             if handler.transport is not None:
                 handler.transport.abort()
 
