@@ -5,5 +5,6 @@ import sys
 
 from cdui_develop.main import main
 
-signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: what tests started is stopped
-sys.exit(main())
+if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: what tests started is stopped
+    sys.exit(main())

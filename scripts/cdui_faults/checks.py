@@ -1,21 +1,24 @@
 """What must hold after a schedule, from the database, the journals, the spools and the process table."""
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
 import psutil
 
-from .endings import unexplained
+from . import stored
+from .endings import Setting, unexplained
 from .injector import Injected
 from .journal import Journal
-from .processes import KEEPER, RUN, NotInTime, marked, shown, wait_for
-from .schedule import AGENTS
+from .processes import KEEPER, RUN, NotInTime, marked, place_of, shown, wait_for
+from .schedule import AGENTS, PLACES, SERVER
 from .site import Site
 from .stored import CLOSING, StoredRun
 from .watcher import FINAL, Asked, Watcher, digest
 
 SETTLE_S = 30.0
+_USED = 'state="used"'
 
 
 @dataclass(slots=True, kw_only=True)
@@ -34,7 +37,21 @@ class Findings:
 
 
 def busy(site: Site, found: Findings) -> None:
-    """While runs come and go: in one look at all counters, as many slots are in use as attempts live."""
+    """While runs come and go: as many slots are in use as attempts live, in one look at all counters; and at
+    one look of several, each place has as many processes of runs as slots in use. What lasts is the same in all.
+    """
+    agreed: set[str] = set()
+
+    def agree() -> bool:
+        slots, keepers = _slots_by_place(site), _keepers_by_place(site)
+        agreed.update(name for name in PLACES if slots[name] == keepers[name])
+        return agreed == set(PLACES)
+
+    _holds(
+        found,
+        agree,
+        lambda: f"slots in use: {_slots_by_place(site)}, processes of runs: {_keepers_by_place(site)}",
+    )
     _holds(
         found,
         lambda: _live(scrape := _scrape(site)) == _used(scrape),
@@ -43,7 +60,13 @@ def busy(site: Site, found: Findings) -> None:
 
 
 def quiet(site: Site, found: Findings) -> None:
-    """While everything still runs, and no run does: no slot, process or spool may be left of any."""
+    """While everything still runs, and no run does: no line, slot, process or spool may be left of any."""
+    _holds(found, lambda: not _waiting(site), lambda: f"lines aren't empty: {_waiting(site)}")
+    _holds(
+        found,
+        lambda: not stored.unsettled(site.store),
+        lambda: f"not settled: {stored.unsettled(site.store)[:5]}",
+    )
     _holds(found, lambda: not _used_slots(site), lambda: f"slots in use without runs: {_used_slots(site)}")
     _holds(found, lambda: not _spools(site), lambda: f"spools that nobody waits for: {_spools(site)}")
     left = marked(site.mark, (RUN, KEEPER))
@@ -52,11 +75,26 @@ def quiet(site: Site, found: Findings) -> None:
     found.violations += [f"a process of an ended run: {shown(process)}" for process in left]
 
 
+class Logs:
+    """What servers and agents said, looked through once."""
+
+    def __init__(self, site: Site) -> None:
+        self._site = site
+        self._read: dict[str, int] = {}
+
+    def tracebacks(self) -> list[str]:
+        """Nothing unforeseen was raised since the last look."""
+        found = []
+        for log in sorted(self._site.folder.glob("*.log")):
+            name, said = log.stem, log.read_bytes()
+            raised = said.count(b"Traceback (most recent call last)", self._read.get(name, 0))
+            self._read[name] = len(said)
+            found += [f"{name}.log has {raised} tracebacks"] if raised else []
+        return found
+
+
 def nothing_left(site: Site, found: Findings) -> None:
-    """After the end of server and agents; what is found is ended. Nothing unforeseen was raised in them meanwhile."""
-    for log in sorted(site.folder.glob("*.log")):
-        raised = log.read_text(encoding="utf-8", errors="replace").count("Traceback (most recent call last)")
-        found.violations += [f"{log.name} has {raised} tracebacks"] if raised else []
+    """After the end of server and agents; what is found is ended."""
     _, left = psutil.wait_procs(marked(site.mark), timeout=10)
     found.orphans += len(left)
     for process in left:
@@ -66,24 +104,26 @@ def nothing_left(site: Site, found: Findings) -> None:
 
 
 def runs(
-    stored: Sequence[StoredRun], watcher: Watcher, injected: Sequence[Injected], found: Findings
+    rows: Sequence[StoredRun],
+    watcher: Watcher,
+    injected: Sequence[Injected],
+    setting: Setting,
+    found: Findings,
 ) -> None:
     """Every run against what was asked, noted and seen of it."""
-    names = [run.name for run in stored]
+    names = [run.name for run in rows]
     for name in sorted({name for name in names if names.count(name) > 1}):
         found.violations.append(f"{name} was submitted once and is {names.count(name)} runs")
     for label in sorted(watcher.asked.keys() - set(names)):
         if watcher.asked[label].run_id is not None:
             found.violations.append(f"{label} was accepted and isn't in the database")
-    for run in stored:
+    for run in rows:
         asked = watcher.asked.get(run.name)
         if asked is not None:
-            _run(run, asked, watcher, injected, found)
+            _run(run, asked, watcher, unexplained(run, asked, injected, setting), found)
 
 
-def _run(
-    run: StoredRun, asked: Asked, watcher: Watcher, injected: Sequence[Injected], found: Findings
-) -> None:
+def _run(run: StoredRun, asked: Asked, watcher: Watcher, ending: str | None, found: Findings) -> None:
     journal = watcher.journal(asked)
     _count(run, journal, found)
     problems = [
@@ -91,8 +131,7 @@ def _run(
         *_log(run, watcher.seen.get(run.run_id, {}), asked.cursor),
         *_counts(run, journal, asked),
     ]
-    problem = unexplained(run, asked, injected)
-    problems += [problem] if problem else []
+    problems += [ending] if ending else []
     found.violations += [f"{run.name} {run.run_id} on {asked.target}: {problem}" for problem in problems]
 
 
@@ -163,8 +202,27 @@ def _used_slots(site: Site) -> list[str]:
         for device in row["devices"]
         if device["used"]
     ]
-    used = {line: value for line, value in _scrape(site).items() if 'state="used"' in line and value}
+    used = {line: value for line, value in _scrape(site).items() if _USED in line and value}
     return by_row + [f"{line} {value:g}" for line, value in used.items()]
+
+
+def _slots_by_place(site: Site) -> dict[str, int]:
+    rows = site.get("/api/workers")["workers"]
+    used = {row["name"]: sum(device["used"] for device in row["devices"]) for row in rows}
+    own = sum(
+        value for name, value in _scrape(site).items() if _USED in name and f'worker="{SERVER}"' in name
+    )
+    return {name: int(used.get(name, own)) for name in PLACES}
+
+
+def _keepers_by_place(site: Site) -> Counter[str]:
+    return Counter(place_of(process) for process in marked(site.mark, (KEEPER,)))
+
+
+def _waiting(site: Site) -> dict[str, float]:
+    lines = str(site.get("/metrics")).splitlines()
+    pairs = (line.rpartition(" ") for line in lines if line.startswith("codefyui_queue_waiting{"))
+    return {name: float(value) for name, _, value in pairs if float(value)}
 
 
 def _scrape(site: Site) -> dict[str, float]:
@@ -180,7 +238,7 @@ def _live(scrape: Mapping[str, float]) -> float:
 
 
 def _used(scrape: Mapping[str, float]) -> float:
-    return sum(value for name, value in scrape.items() if 'state="used"' in name)
+    return sum(value for name, value in scrape.items() if _USED in name)
 
 
 def _spools(site: Site) -> list[str]:

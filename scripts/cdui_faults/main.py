@@ -1,25 +1,74 @@
-"""``cdui faults``: schedules one after another, never two at once."""
+"""``cdui faults``: schedules on sites that live for several, some of them side by side."""
 
 import argparse
+import itertools
 import os
 import shutil
+import signal
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from dataclasses import dataclass
+from multiprocessing import get_context
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from .report import Outcome
 
+BOTH = "both"
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seeds", type=int, default=1, metavar="N", help="how many schedules, one a seed")
     parser.add_argument(
-        "--minutes", type=float, default=1.0, metavar="M", help="how long faults come, a schedule"
+        "--minutes",
+        type=float,
+        metavar="M",
+        help="how long faults come, a schedule; 4 to 8 seconds if it isn't given",
     )
     parser.add_argument("--seed", type=int, default=1, metavar="S", help="the first seed")
+    parser.add_argument(
+        "--database",
+        choices=("sqlite", "postgresql", BOTH),
+        default="sqlite",
+        help="what the server stores in; both: sites take turns",
+    )
+    parser.add_argument("--jobs", type=int, default=1, metavar="J", help="how many sites side by side")
+    parser.add_argument(
+        "--per-site", type=int, default=20, metavar="K", help="how many short schedules a site lives for"
+    )
     parser.add_argument("--report", type=Path, metavar="FOLDER", help="write faults.json and faults.md there")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Life:
+    """The schedules of one site."""
+
+    seeds: tuple[int, ...]
+    database: str
+    minutes: float | None
+
+    def after(self, done: int) -> "Life":
+        return Life(seeds=self.seeds[done:], database=self.database, minutes=self.minutes)
+
+    def repeat(self, seed: int) -> str:
+        """The command that plays it as it was up to that seed."""
+        count = self.seeds.index(seed) + 1
+        words = ["./cdui faults", f"--seed {self.seeds[0]}", f"--seeds {count}" if count > 1 else ""]
+        words += [f"--minutes {self.minutes:g}" if self.minutes else ""]
+        words += [f"--database {self.database}" if self.database != "sqlite" else ""]
+        return " ".join(word for word in words if word)
+
+
+def lives(arguments: argparse.Namespace) -> Iterator[Life]:
+    """The seeds in the portions that share a site. A long schedule has its own."""
+    databases = ("sqlite", "postgresql") if arguments.database == BOTH else (arguments.database,)
+    per_site = 1 if arguments.minutes else max(arguments.per_site, 1)
+    seeds = range(arguments.seed, arguments.seed + arguments.seeds)
+    for first, database in zip(range(0, len(seeds), per_site), itertools.cycle(databases), strict=False):
+        yield Life(seeds=tuple(seeds[first : first + per_site]), database=database, minutes=arguments.minutes)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -29,34 +78,93 @@ def run(arguments: argparse.Namespace) -> int:
         return 1
     from .report import as_json, as_markdown, write
 
-    command = f"./cdui faults --seeds {arguments.seeds} --minutes {arguments.minutes:g}"
-    command += f" --seed {arguments.seed}" if arguments.seed != 1 else ""
     outcomes: list[Outcome] = []
-    for seed in range(arguments.seed, arguments.seed + arguments.seeds):
-        outcomes.append(_one(seed, arguments.minutes))
+    for ended in _played(list(lives(arguments)), max(arguments.jobs, 1)):
+        outcomes += ended
+        outcomes.sort(key=lambda outcome: outcome.seed)
         if arguments.report is not None:
-            write(arguments.report, as_json(outcomes, command))
+            write(arguments.report, as_json(outcomes, _command(arguments)))
     print()
-    print(as_markdown(as_json(outcomes, command)), end="")
-    return 0 if all(outcome.passed for outcome in outcomes) else 1
+    print(as_markdown(as_json(outcomes, _command(arguments))), end="")
+    return 0 if outcomes and all(outcome.passed for outcome in outcomes) else 1
 
 
-def _one(seed: int, minutes: float) -> "Outcome":
+def _command(arguments: argparse.Namespace) -> str:
+    words = ["./cdui faults", f"--seeds {arguments.seeds}"]
+    words += [f"--minutes {arguments.minutes:g}"] if arguments.minutes else []
+    words += [f"--seed {arguments.seed}"] if arguments.seed != 1 else []
+    words += [f"--database {arguments.database}"] if arguments.database != "sqlite" else []
+    words += [f"--jobs {arguments.jobs}"] if arguments.jobs > 1 else []
+    return " ".join(words)
+
+
+def _played(planned: Sequence[Life], jobs: int) -> "Iterator[list[Outcome]]":
+    if jobs == 1:
+        yield from map(live, planned)
+        return
+    with ProcessPoolExecutor(jobs, get_context("spawn"), _stop_cleanly) as pool:
+        futures: list[Future[list[Outcome]]] = [pool.submit(live, life) for life in planned]
+        try:
+            for future in as_completed(futures):
+                yield future.result()
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            _stop_children()
+            raise
+
+
+def _stop_children() -> None:
+    """Those whom nobody else has told: a terminal tells everybody."""
+    import psutil
+
+    for child in psutil.Process().children():
+        child.terminate()
+
+
+def _stop_cleanly() -> None:
+    """What a site started is ended, also when we are."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+
+
+def live(life: Life) -> "list[Outcome]":
+    """All schedules of a life. After one that failed, the others go on, on a new site."""
+    outcomes: list[Outcome] = []
+    while len(outcomes) < len(life.seeds):
+        outcomes += _on_one_site(life.after(len(outcomes)))
+    return outcomes
+
+
+def _on_one_site(life: Life) -> "list[Outcome]":
+    from .databases import DatabaseKind
     from .play import play
+    from .schedule import LONG, SHORT, long_schedule, short_schedule
 
-    folder = Path(tempfile.mkdtemp(prefix=f"cdui-faults-{seed}-"))
-    outcome = play(seed, minutes * 60, folder / "site")
+    folder = Path(tempfile.mkdtemp(prefix=f"cdui-faults-{life.seeds[0]}-"))
+    plans = [
+        long_schedule(seed, life.minutes * 60) if life.minutes else short_schedule(seed)
+        for seed in life.seeds
+    ]
+    outcomes: list[Outcome] = []
+    pace = LONG if life.minutes else SHORT
+    for outcome in play(plans, pace, DatabaseKind(life.database), folder / "site"):
+        outcomes.append(outcome)
+        _say(outcome)
+    if outcomes[-1].passed:
+        shutil.rmtree(folder)
+    else:
+        print(f"  Repeat it: {life.repeat(outcomes[-1].seed)}")
+        print(f"  Logs, database and journals: {folder}{os.sep}site", flush=True)
+    return outcomes
+
+
+def _say(outcome: "Outcome") -> None:
     runs, total = outcome.statuses.total(), outcome.faults.total()
     word = "passed" if outcome.passed else "FAILED"
-    print(f"seed {seed}: {word}, {total} faults, {runs} runs, {outcome.took_s:.0f} s", flush=True)
-    if outcome.passed:
-        shutil.rmtree(folder)
-        return outcome
-    for violation in outcome.findings.violations:
-        print(f"  {violation}")
-    print(f"  Repeat it: ./cdui faults --seed {seed} --minutes {minutes:g}")
-    print(f"  Logs, database and journals: {folder}{os.sep}site", flush=True)
-    return outcome
+    lines = [
+        f"seed {outcome.seed} on {outcome.database}: {word}, {total} faults, {runs} runs, {outcome.took_s:.0f} s",
+        *(f"  {violation}" for violation in outcome.findings.violations),
+    ]
+    print("\n".join(lines), flush=True)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,10 @@ import psutil
 
 MARK = "CDUI_FAULTS_SITE"
 """In the environment of every process that a schedule started, and so of its descendants."""
+PLACE = "CDUI_FAULTS_PLACE"
+"""The machine that they belong to, beside it."""
+START_S = 20.0
+"""The longest that a start may take before it gives up."""
 RUN, KEEPER, ZYGOTE = "cdui-run", "cdui-keeper", "cdui-zygote"
 
 
@@ -44,6 +48,9 @@ class Process:
     expected: bool = False
     """Its end is ours."""
     paused: bool = False
+    started: float = field(default_factory=time.monotonic)
+    starved: bool = False
+    """What it needs was missing once in its life."""
 
     @property
     def alive(self) -> bool:
@@ -53,6 +60,11 @@ class Process:
     def up(self) -> bool:
         """Something can be done to it."""
         return self.alive and not self.paused and not self.expected
+
+    @property
+    def gave_up(self) -> bool:
+        """It may end by itself: it lacked what it needs while it started."""
+        return self.starved and time.monotonic() - self.started < START_S
 
     def send(self, number: signal.Signals) -> None:
         with suppress(ProcessLookupError):
@@ -93,13 +105,23 @@ def spawn(words: Sequence[str], *, log: Path, environ: Mapping[str, str], cwd: P
     return Process(popen=popen, log=log)
 
 
-def marked(site: str, names: Sequence[str] = ()) -> list[psutil.Process]:
-    """Processes of that site, of these names if there are any. Those that have ended and wait for us don't count."""
+def marked(site: str, names: Sequence[str] = (), *, place: str | None = None) -> list[psutil.Process]:
+    """Processes of that site, of these names and that machine if any. Those that have ended and wait for us
+    don't count.
+    """
+    wanted = {MARK: site} | ({PLACE: place} if place else {})
     return [
         process
         for process in psutil.process_iter()
-        if process.pid != os.getpid() and _belongs(process, site) and (not names or _name(process) in names)
+        if process.pid != os.getpid() and (not names or _name(process) in names) and _has(process, wanted)
     ]
+
+
+def place_of(process: psutil.Process) -> str:
+    """The machine that it belongs to; empty when it has ended."""
+    with suppress(psutil.Error, OSError):
+        return process.environ().get(PLACE, "")
+    return ""
 
 
 def shown(process: psutil.Process) -> str:
@@ -108,9 +130,9 @@ def shown(process: psutil.Process) -> str:
     return f"{process.pid} (gone meanwhile)"
 
 
-def _belongs(process: psutil.Process, site: str) -> bool:
+def _has(process: psutil.Process, wanted: Mapping[str, str]) -> bool:
     with suppress(psutil.Error, OSError):
-        return process.status() != psutil.STATUS_ZOMBIE and process.environ().get(MARK) == site
+        return process.status() != psutil.STATUS_ZOMBIE and wanted.items() <= process.environ().items()
     return False
 
 

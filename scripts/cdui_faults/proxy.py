@@ -1,6 +1,7 @@
 """A TCP proxy between one agent and the server that breaks the line in the ways that networks do."""
 
 import asyncio
+import random
 import threading
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
@@ -8,6 +9,8 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 CHUNK = 16_384
+UNDERWAY = 64
+"""Chunks that have left one end and not arrived at the other."""
 T = TypeVar("T")
 
 
@@ -31,6 +34,12 @@ class Line:
     port: int = 0
     rate: float = 0.0
     """Bytes a second in each direction; 0: as fast as it goes."""
+    latency_s: float = 0.0
+    """One way."""
+    corrupt: int = 0
+    """In how many of the next chunks, of either direction, a bit is flipped."""
+    corrupted: int = 0
+    """In how many one was."""
     pairs: set[Pair] = field(default_factory=set)
     flows: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -44,6 +53,27 @@ class Line:
         for pair in list(self.pairs):
             pair.lost = True
             (pair.agent if told == "agent" else pair.server).transport.abort()
+
+    def tell(self) -> None:
+        """The silent ends of half-open connections, too."""
+        for pair in list(self.pairs):
+            if pair.lost:
+                pair.abort()
+
+    def passed(self, data: bytes) -> bytes:
+        """What comes out of the line for what went into it."""
+        if not self.corrupt:
+            return data
+        self.corrupt -= 1
+        self.corrupted += 1
+        return flip_top_bit(data, random.randrange(len(data)))
+
+
+def flip_top_bit(data: bytes, at: int) -> bytes:
+    """In ASCII text it makes a byte that no UTF-8 has there, masked or not, so that it can't pass for another
+    text. A flip that makes another text is for the checksums of TCP and TLS.
+    """
+    return data[:at] + bytes([data[at] ^ 0x80]) + data[at + 1 :]
 
 
 class Proxy:
@@ -121,15 +151,40 @@ class Proxy:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
 
+@dataclass(frozen=True, slots=True)
+class _Chunk:
+    data: bytes
+    arrived: float
+
+
 async def _pump(line: Line, pair: Pair, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     """Until the end of ``reader``, which the other side is told unless the pair is lost."""
-    with suppress(OSError):
-        while data := await reader.read(CHUNK):
-            await line.flows.wait()
-            if line.rate:
-                await asyncio.sleep(len(data) / line.rate)
-            if not pair.lost:
-                writer.write(data)
-                await writer.drain()
+    underway: asyncio.Queue[_Chunk | None] = asyncio.Queue(UNDERWAY)
+    taking = asyncio.create_task(_take(reader, underway))
+    try:
+        with suppress(OSError):
+            while chunk := await underway.get():
+                await _travel(line, chunk)
+                if not pair.lost:
+                    writer.write(line.passed(chunk.data))
+                    await writer.drain()
+    finally:
+        taking.cancel()
     if not pair.lost:
         writer.close()
+
+
+async def _take(reader: asyncio.StreamReader, underway: "asyncio.Queue[_Chunk | None]") -> None:
+    loop = asyncio.get_running_loop()
+    with suppress(OSError):
+        while data := await reader.read(CHUNK):
+            await underway.put(_Chunk(data, loop.time()))
+    await underway.put(None)
+
+
+async def _travel(line: Line, chunk: _Chunk) -> None:
+    await line.flows.wait()
+    if line.rate:
+        await asyncio.sleep(len(chunk.data) / line.rate)
+    if line.latency_s:
+        await asyncio.sleep(chunk.arrived + line.latency_s - asyncio.get_running_loop().time())

@@ -11,7 +11,10 @@ from statistics import median
 from typing import Any
 
 from .checks import Findings
+from .databases import DatabaseKind
 from .schedule import Kind
+
+Times = dict[str, list[float]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,8 +27,14 @@ class Outcome:
     skipped: int
     """Drawn, but their target wasn't there at the time."""
     statuses: Counter[str]
-    recovery_s: dict[str, list[float]] = field(default_factory=dict)
+    database: str = DatabaseKind.SQLITE.value
+    online_s: Times = field(default_factory=dict)
+    """Kind -> seconds from its mending until the workers were online."""
+    recovery_s: Times = field(default_factory=dict)
+    """Kind -> seconds from its mending until a new event was stored of each place."""
     took_s: float = 0.0
+    missing: dict[str, str] = field(default_factory=dict)
+    """Kinds that were left out, and what they need."""
 
     @property
     def passed(self) -> bool:
@@ -35,17 +44,17 @@ class Outcome:
 def as_json(outcomes: Sequence[Outcome], command: str) -> dict[str, Any]:
     """The sum of all schedules."""
     faults, statuses = Counter[str](), Counter[str]()
-    recovery: dict[str, list[float]] = {}
+    missing: dict[str, str] = {}
     for outcome in outcomes:
         faults += outcome.faults
         statuses += outcome.statuses
-        for kind, took in outcome.recovery_s.items():
-            recovery.setdefault(kind, []).extend(took)
+        missing |= outcome.missing
     return {
         "command": command,
         "machine": f"{os.cpu_count()} cores, {platform.system()} {platform.release()}, Python {platform.python_version()}",
         "seeds": [outcome.seed for outcome in outcomes],
         "failed_seeds": [outcome.seed for outcome in outcomes if not outcome.passed],
+        "schedules_by_database": dict(sorted(Counter(outcome.database for outcome in outcomes).items())),
         "seconds": round(sum(outcome.took_s for outcome in outcomes), 1),
         "faults": {kind.value: faults[kind.value] for kind in Kind},
         "faults_total": faults.total(),
@@ -57,26 +66,38 @@ def as_json(outcomes: Sequence[Outcome], command: str) -> dict[str, Any]:
             for name in ("emitted", "stored", "events", "unsent", "lost", "doubled", "orphans")
         },
         "violations": [f"seed {o.seed}: {text}" for o in outcomes for text in o.findings.violations],
-        "recovery_s": {
-            kind.value: {
-                "measured": len(times),
-                "median": round(median(times), 2),
-                "worst": round(max(times), 2),
-            }
-            for kind in Kind
-            if (times := recovery.get(kind.value))
-        },
+        "left_out": missing,
+        "online_s": _figures([outcome.online_s for outcome in outcomes]),
+        "recovery_s": _figures([outcome.recovery_s for outcome in outcomes]),
+    }
+
+
+def _figures(times: Sequence[Times]) -> dict[str, dict[str, float]]:
+    found: Times = {}
+    for one in times:
+        for kind, more in one.items():
+            found.setdefault(kind, []).extend(more)
+    return {
+        kind.value: {
+            "measured": len(took),
+            "median": round(median(took), 2),
+            "worst": round(max(took), 2),
+        }
+        for kind in Kind
+        if (took := found.get(kind.value))
     }
 
 
 def as_markdown(report: dict[str, Any]) -> str:
     """The same for people."""
     statuses = ", ".join(f"{count} {status}" for status, count in report["runs_by_status"].items())
+    databases = ", ".join(f"{count} on {name}" for name, count in report["schedules_by_database"].items())
     lines = [
-        f"`{report['command']}`: {len(report['seeds'])} seeds in {report['seconds'] / 60:.1f} minutes; {report['machine']}.",
+        f"`{report['command']}`: {len(report['seeds'])} schedules in {report['seconds'] / 60:.1f} minutes; {report['machine']}.",
         "",
         "| | |",
         "|---|---|",
+        f"| schedules | {databases} |",
         f"| faults | {report['faults_total']} ({report['faults_without_target']} more found no target) |",
         f"| runs | {report['runs']}: {statuses} |",
         f"| counts written down by the runs | {report['emitted']} |",
@@ -87,15 +108,19 @@ def as_markdown(report: dict[str, Any]) -> str:
         f"| orphans | {report['orphans']} |",
         f"| violations | {len(report['violations'])} |",
         "",
-        "| fault | times | recovery: median s | worst s |",
-        "|---|---|---|---|",
+        "| fault | times | online: median s | worst s | event: median s | worst s |",
+        "|---|---|---|---|---|---|",
     ]
     for kind, times in report["faults"].items():
-        measured = report["recovery_s"].get(kind)
-        shown = f"{measured['median']} | {measured['worst']}" if measured else "|"
+        shown = " | ".join(_shown(report[name].get(kind)) for name in ("online_s", "recovery_s"))
         lines.append(f"| {kind} | {times} | {shown} |")
+    lines += ["", *(f"- {kind} was left out: it needs {needs}" for kind, needs in report["left_out"].items())]
     lines += ["", *(f"- {violation}" for violation in report["violations"])]
     return "\n".join(lines).rstrip() + "\n"
+
+
+def _shown(figures: dict[str, float] | None) -> str:
+    return f"{figures['median']} | {figures['worst']}" if figures else "| "
 
 
 def write(folder: Path, report: dict[str, Any]) -> None:

@@ -5,33 +5,47 @@ import random
 import shutil
 import signal
 import socket
+import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+import psutil
+
 from codefyui_core.cli.client import HttpApi, Running, Server
 from codefyui_core.errors import CodefyError
 
-from .processes import MARK, Process, spawn, wait_for
+from .databases import DatabaseKind, Store, open_store
+from .machines import Machine, Means
+from .processes import MARK, PLACE, Process, marked, spawn, wait_for
 from .proxy import Proxy
-from .schedule import AGENTS, GRACE_S, SERVER
+from .schedule import AGENTS, PLACES, SERVER, Pace
 
 ROOT = Path(__file__).resolve().parents[2]
 READY_S = 120.0
+BLOCKED = "nodes_torch,web"
+"""Plugins that cost each start seconds, and that no run of a schedule uses."""
 
 
 class Site:
-    """Folders, processes, lines and the API of one schedule."""
+    """Folders, machines, processes, lines, database and API. Lives for one schedule or several."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, pace: Pace, database: DatabaseKind = DatabaseKind.SQLITE) -> None:
+        """Raises: CodefyError when the database isn't installed."""
+        folder.mkdir(parents=True)
         self.folder = folder
+        self.pace = pace
         self.mark = uuid4().hex
+        self.began_ms = int(time.time() * 1000)
+        self.means = Means.find(folder)
+        self.machines = {name: Machine(name, folder, self.means) for name in PLACES}
+        self.store: Store = open_store(database, self.user_data(SERVER))
         self.port = _free_port()
         self.proxy = Proxy(self.port)
         self.ports = {name: self.proxy.open(name) for name in AGENTS}
         self.processes: dict[str, Process] = {}
-        self.journals.mkdir(parents=True)
+        self.journals.mkdir()
         (self.folder / "data" / "custom_nodes").mkdir(parents=True)
         node = Path(__file__).with_name("counting_node.py")
         shutil.copy(node, self.folder / "data" / "custom_nodes" / node.name)
@@ -41,7 +55,20 @@ class Site:
         return self.folder / "journals"
 
     def user_data(self, name: str) -> Path:
-        return self.folder / name
+        return self.machines[name].user_data
+
+    def usable(self, name: str) -> bool:
+        """What that place needs besides its process is there: room on its disk; a database for the server."""
+        return not self.machines[name].full and (name != SERVER or self.store.up)
+
+    def lose_power(self, name: str) -> None:
+        """Every process of that machine ends at once."""
+        self.processes[name].kill()
+        there = marked(self.mark, place=name)
+        for process in there:
+            with suppress(psutil.Error):
+                process.kill()
+        psutil.wait_procs(there, timeout=10)
 
     def api(self, timeout_s: float = 5.0) -> HttpApi:
         token = (self.user_data(SERVER) / "session.token").read_text(encoding="utf-8").strip()
@@ -84,9 +111,13 @@ class Site:
 
     def workers_online(self) -> bool:
         with suppress(CodefyError, OSError):
-            rows = self.get("/api/workers")["workers"]
-            return sum(row["status"] in {"online", "degraded"} for row in rows) == len(AGENTS)
+            return self.online() == set(AGENTS)
         return False
+
+    def online(self) -> set[str]:
+        """Raises: CodefyError, OSError when the server doesn't answer."""
+        rows = self.get("/api/workers", 3.0)["workers"]
+        return {str(row["name"]) for row in rows if row["status"] in {"online", "degraded"}}
 
     def down(self) -> list[str]:
         """Stop as a person would, agents first; what went wrong with it."""
@@ -96,7 +127,7 @@ class Site:
             if process is None or not process.alive:
                 continue
             process.expected = True
-            process.send(signal.SIGCONT)
+            process.wake()
             process.send(signal.SIGTERM)
             try:
                 status = process.popen.wait(60)
@@ -106,6 +137,13 @@ class Site:
             else:
                 problems += [] if status == 0 else [f"{name} was stopped and ended with status {status}"]
         return problems
+
+    def close(self) -> None:
+        """What isn't a process of CodefyUI: lines, disks, the database. Its files stay, in ``folder``."""
+        self.proxy.close()
+        self.store.close()
+        for machine in self.machines.values():
+            machine.close()
 
     def _enrolled(self, name: str) -> bool:
         return any(self.user_data(name).glob("agent/*.token"))
@@ -117,11 +155,15 @@ class Site:
         inherited = {key: value for key, value in os.environ.items() if not key.startswith("CODEFYUI_")}
         return {
             **inherited,
+            **self.machines[name].environ,
             MARK: self.mark,
+            PLACE: name,
             "CODEFYUI_DIR": str(ROOT),
             "CODEFYUI_USER_DATA_DIR": str(self.user_data(name)),
             "CODEFYUI_DATA_DIR": str(self.folder / "data"),
-            "CODEFYUI_WORKER_RESUME_GRACE_S": f"{GRACE_S:g}",
+            "CODEFYUI_WORKER_RESUME_GRACE_S": f"{self.pace.grace_s:g}",
+            "CODEFYUI_PLUGINS_BLOCK": BLOCKED,
+            "CODEFYUI_DATABASE_URL": self.store.url,
             "CODEFYUI_RUN_RETENTION_KEEP_LAST": "-1",
         }
 

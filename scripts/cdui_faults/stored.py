@@ -1,12 +1,11 @@
-"""What the database of a stopped server holds, read without any code of the server's."""
+"""What the database holds, read by plain SQL without any code of the server's."""
 
 import json
-import sqlite3
-from collections.abc import Iterator
-from contextlib import closing
+from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
+
+from .databases import Row, Store
 
 CLOSING = {"succeeded": "execution_complete", "failed": "execution_error"}
 """Status -> type of the closing event; execution_stopped for the others."""
@@ -46,21 +45,47 @@ class StoredRun:
         return [found for found in self.types if found in {*CLOSING.values(), "execution_stopped"}]
 
 
-def read(database: Path) -> tuple[StoredRun, ...]:
-    """All runs, oldest first."""
-    with closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True)) as connection:
-        connection.row_factory = sqlite3.Row
-        rows = connection.execute("SELECT * FROM runs ORDER BY queue_seq").fetchall()
-        return tuple(_run(connection, row) for row in rows)
+THEIRS = "run_id IN (SELECT id FROM runs WHERE name LIKE :prefix)"
 
 
-def _run(connection: sqlite3.Connection, row: sqlite3.Row) -> StoredRun:
-    events = connection.execute(
-        "SELECT cursor, type, payload, ts FROM run_events WHERE run_id = ? ORDER BY cursor", (row["id"],)
-    ).fetchall()
-    counts = connection.execute(
-        "SELECT value FROM run_metrics WHERE run_id = ? AND name = 'count' ORDER BY cursor, i", (row["id"],)
+def read(store: Store, prefix: str) -> tuple[StoredRun, ...]:
+    """The runs whose names begin so, oldest first."""
+    runs = store.rows("SELECT * FROM runs WHERE name LIKE :prefix ORDER BY queue_seq", prefix=f"{prefix}%")
+
+    def theirs(what: str, order: str) -> dict[str, list[Row]]:
+        return _by_run(store.rows(f"{what} {THEIRS} ORDER BY {order}", prefix=f"{prefix}%"))
+
+    events = theirs("SELECT run_id, cursor, type, payload, ts FROM run_events WHERE", "cursor")
+    counts = theirs("SELECT run_id, value FROM run_metrics WHERE name = 'count' AND", "cursor, i")
+    attempts = theirs("SELECT * FROM attempts WHERE", "number")
+    return tuple(
+        _run(row, events.get(row["id"], ()), counts.get(row["id"], ()), attempts.get(row["id"], ()))
+        for row in runs
     )
+
+
+def unsettled(store: Store) -> list[str]:
+    """What of all runs isn't over: runs without an end, attempts that hold slots or may still execute."""
+    runs = store.rows(
+        "SELECT id, status FROM runs WHERE status NOT IN ('succeeded', 'failed', 'cancelled', 'interrupted')"
+    )
+    attempts = store.rows(
+        "SELECT run_id, number, state FROM attempts "
+        "WHERE state <> 'void' AND (NOT settled OR NOT slots_released)"
+    )
+    return [f"{row['id']} is {row['status']}" for row in runs] + [
+        f"attempt {row['number']} of {row['run_id']} ({row['state']})" for row in attempts
+    ]
+
+
+def _by_run(rows: Sequence[Row]) -> dict[str, list[Row]]:
+    found: dict[str, list[Row]] = {}
+    for row in rows:
+        found.setdefault(row["run_id"], []).append(row)
+    return found
+
+
+def _run(row: Row, events: Sequence[Row], counts: Sequence[Row], attempts: Sequence[Row]) -> StoredRun:
     return StoredRun(
         run_id=row["id"],
         name=row["name"],
@@ -74,17 +99,14 @@ def _run(connection: sqlite3.Connection, row: sqlite3.Row) -> StoredRun:
         payloads=tuple(json.loads(event["payload"]) for event in events),
         stamps=tuple(event["ts"] for event in events),
         counts=tuple(count["value"] for count in counts),
-        attempts=tuple(_attempts(connection, row["id"])),
+        attempts=tuple(
+            Attempt(
+                number=found["number"],
+                state=found["state"],
+                settled=bool(found["settled"]),
+                slots_released=bool(found["slots_released"]),
+                created_ms=found["created_at"],
+            )
+            for found in attempts
+        ),
     )
-
-
-def _attempts(connection: sqlite3.Connection, run_id: str) -> Iterator[Attempt]:
-    found = connection.execute("SELECT * FROM attempts WHERE run_id = ? ORDER BY number", (run_id,))
-    for row in found:
-        yield Attempt(
-            number=row["number"],
-            state=row["state"],
-            settled=bool(row["settled"]),
-            slots_released=bool(row["slots_released"]),
-            created_ms=row["created_at"],
-        )

@@ -6,7 +6,6 @@ import random
 import threading
 import time
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,15 +13,17 @@ from codefyui_core.cli.client import ApiProblem
 from codefyui_core.errors import CodefyError
 
 from .journal import Journal
-from .schedule import AGENTS, SERVER
+from .schedule import PLACES, SERVER
 from .site import Site
 
 FINAL = frozenset({"succeeded", "failed", "cancelled", "interrupted"})
 FLOWING = frozenset({"running", "succeeded", "failed"})
 """In the others, the newest event is the server's own word about a line that is down or a run that it ended."""
 AT_ONCE = 3
-"""Runs of one place that wait or execute; two of them execute."""
-TICK_S = 0.25
+"""Runs of one place that wait or execute; two of them execute. In short schedules up to so many."""
+TICK_S = 0.4
+LOOK_AT = 40
+"""Newest runs. More than wait and execute, with those that ended since the last look."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -43,25 +44,32 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """New events were stored between two looks, by the monotonic clock."""
+    """Something was so at a moment between these two, by the monotonic clock."""
 
     after: float
     by: float
 
 
 class Watcher:
-    """Submits, and looks; never breaks anything itself."""
+    """Submits, and looks; never breaks anything itself. One a schedule, also on a site that lives longer."""
 
     def __init__(self, site: Site, seed: int) -> None:
         self.site = site
+        self.prefix = f"s{seed}-"
+        """Of the names of its runs."""
         self.asked: dict[str, Asked] = {}
         self.seen: dict[str, dict[int, str]] = {}
         """Run id -> cursor -> digest of the event that was shown for it."""
-        self.progress: dict[str, list[Seen]] = {name: [] for name in (*AGENTS, SERVER)}
+        self.progress: dict[str, list[Seen]] = {name: [] for name in PLACES}
         """When new events of its runs were stored."""
+        self.online: dict[str, list[Seen]] = {name: [] for name in PLACES}
+        """When the server had it online."""
         self._looked = 0.0
         self.problems: list[str] = []
         self._rng = random.Random(f"runs of {seed}")
+        self._at_once = {
+            name: AT_ONCE if site.pace.run_s is None else self._rng.randint(1, AT_ONCE) for name in PLACES
+        }
         self._submitting = True
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._loop, name="watcher", daemon=True)
@@ -71,13 +79,17 @@ class Watcher:
 
     def stop(self) -> None:
         self._end.set()
-        self._thread.join(60)
+        if self._thread.ident is not None:
+            self._thread.join(60)
 
     def no_more(self) -> None:
         self._submitting = False
 
     def journal(self, asked: Asked) -> Journal:
         return Journal.read(self.site.journals / asked.label)
+
+    def journal_over(self, asked: Asked) -> bool:
+        return Journal.is_over(self.site.journals / asked.label)
 
     def active(self, target: str) -> list[Asked]:
         return [one for one in list(self.asked.values()) if one.target == target and one.status not in FINAL]
@@ -87,36 +99,54 @@ class Watcher:
 
     def _loop(self) -> None:
         while not self._end.wait(TICK_S):
-            with suppress(CodefyError, OSError, ValueError):
+            try:
                 self._tick()
+            except (CodefyError, OSError, ValueError):
+                continue  # the server is down, or its answer was cut
+            except Exception as error:
+                self._say(f"the watcher itself failed: {error!r}")
 
     def _tick(self) -> None:
         if self._submitting:
-            for target in self.progress:
-                if len(self.active(target)) < AT_ONCE:
+            for target in PLACES:
+                if len(self.active(target)) < self._at_once[target]:
                     self._draw(target)
         for one in list(self.asked.values()):
             if one.run_id is None:
                 self._submit(one)
         looking = time.monotonic()
-        rows = self.site.get("/api/runs?limit=100", 3.0)["runs"]
+        rows = self.site.get(f"/api/runs?limit={LOOK_AT}", 3.0)["runs"]
         for row in rows:
             self._look(row)
         self._looked = looking
         self._read_one()
+        asking = time.monotonic()
+        for name in self.site.online():
+            self.online[name].append(Seen(after=asking, by=time.monotonic()))
 
     def _draw(self, target: str) -> None:
         rng = self._rng
-        label = f"r{len(self.asked):04}"
+        label = f"{self.prefix}{len(self.asked):03}"
         ending = rng.choices(("return", "raise", "exit"), (8, 1, 1))[0]
+        n, pause_ms = self._size()
         self.asked[label] = Asked(
             label=label,
             target=target,
-            n=rng.randint(50, 2500),
-            pause_ms=rng.choice((0.0, 1.0, 3.0, 6.0)),
+            n=n,
+            pause_ms=pause_ms,
             ending=ending,
             deaf=rng.random() < 0.1,
         )
+
+    def _size(self) -> tuple[int, float]:
+        """How far to count, and how many ms to wait between two numbers."""
+        span = self.site.pace.run_s
+        if span is None:
+            return self._rng.randint(50, 2500), self._rng.choice((0.0, 1.0, 3.0, 6.0))
+        if self._rng.random() < 0.1:
+            return 1500, 0.0
+        pause_ms = self._rng.choice((5.0, 10.0, 20.0, 40.0))
+        return int(self._rng.uniform(*span) * 1000 / pause_ms), pause_ms
 
     def _submit(self, one: Asked) -> None:
         body = {

@@ -7,6 +7,7 @@ import pytest
 
 from cdui_faults import checks
 from cdui_faults.checks import Findings
+from cdui_faults.endings import Setting
 from cdui_faults.injector import Injected
 from cdui_faults.schedule import Fault, Kind
 from cdui_faults.stored import Attempt, StoredRun
@@ -48,7 +49,7 @@ class Watched:
 def violations(tmp_path: Path, run: StoredRun, *injected: Injected, journal: str = "") -> Findings:
     (tmp_path / "r0000").write_text(journal or "start 7\n0\n1\n2\ndone\n", encoding="ascii")
     found = Findings()
-    checks.runs([run], Watched(tmp_path), injected, found)
+    checks.runs([run], Watched(tmp_path), injected, Setting(grace_s=4, began_ms=500), found)
     return found
 
 
@@ -102,3 +103,39 @@ def test_an_ending_is_explained_by_a_fault_that_hit_the_run_and_by_no_other(tmp_
     assert violations(tmp_path, ended, kill("box-a", 5000)).violations == []
     assert violations(tmp_path, ended, kill("box-b", 5000)).violations
     assert violations(tmp_path, ended, kill("box-a", 90_000)).violations
+
+
+def fault(kind: Kind, target: str = "box-a") -> Injected:
+    return Injected(
+        fault=Fault(at_s=1, kind=kind, target=target, lasts_s=0), wall_ms=5000, mended_wall_ms=6000
+    )
+
+
+def test_a_stepped_clock_in_the_stamps_changes_no_explanation(tmp_path: Path) -> None:
+    hour = 3_600_000
+    ended = dataclasses.replace(
+        RUN,
+        status="interrupted",
+        types=("metric", "execution_stopped"),
+        finished_ms=9000 - hour,
+        attempts=(dataclasses.replace(ATTEMPT, created_ms=1000 + hour),),
+    )
+    assert violations(tmp_path, ended, fault(Kind.KILL_AGENT)).violations == []
+    assert violations(tmp_path, ended, fault(Kind.CLOCK)).violations
+
+
+@pytest.mark.parametrize(
+    ("cause", "explained"), [("disk_full", True), ("refused", True), ("user_code", False)]
+)
+def test_a_full_disk_explains_a_failure_for_want_of_room_and_no_other(
+    tmp_path: Path, cause: str, explained: bool
+) -> None:
+    failed = dataclasses.replace(RUN, status="failed", cause=cause, types=("metric", "execution_error"))
+    assert (violations(tmp_path, failed, fault(Kind.FULL_AGENT)).violations == []) is explained
+    assert violations(tmp_path, failed, fault(Kind.FULL_AGENT, "box-b")).violations
+
+
+@pytest.mark.parametrize("kind", [Kind.CORRUPT, Kind.LATENCY, Kind.LOCKED_DATABASE, Kind.KILL_DATABASE])
+def test_lines_and_databases_cost_no_run(tmp_path: Path, kind: Kind) -> None:
+    ended = dataclasses.replace(RUN, status="interrupted", types=("metric", "execution_stopped"))
+    assert violations(tmp_path, ended, fault(kind)).violations

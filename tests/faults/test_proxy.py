@@ -5,8 +5,10 @@ import threading
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from cdui_faults.proxy import Proxy
+from cdui_faults.proxy import Proxy, flip_top_bit
 
 WITHIN_S = 10
 
@@ -93,3 +95,50 @@ def test_a_slow_line_loses_nothing(proxy: Proxy, ends: tuple[socket.socket, sock
         got += server.recv(65536)
     sender.join(WITHIN_S)
     assert got == sent
+
+
+def test_the_silent_end_of_a_half_open_line_can_be_told_later(
+    proxy: Proxy, ends: tuple[socket.socket, socket.socket]
+) -> None:
+    agent, server = ends
+    proxy.do("box", lambda line: line.half_open(told="server"))
+    assert gone(server)
+    assert silent(agent)
+    proxy.do("box", lambda line: line.tell())
+    agent.settimeout(WITHIN_S)
+    assert gone(agent)
+
+
+def test_a_line_with_latency_keeps_the_order_and_loses_nothing(
+    proxy: Proxy, ends: tuple[socket.socket, socket.socket]
+) -> None:
+    agent, server = ends
+    proxy.do("box", lambda line: setattr(line, "latency_s", 0.05))
+    for number in range(50):
+        agent.sendall(bytes([number]))
+    got = b""
+    while len(got) < 50:
+        got += server.recv(50)
+    assert got == bytes(range(50))
+
+
+def test_one_bit_is_flipped_in_as_many_chunks_as_were_asked_for(
+    proxy: Proxy, ends: tuple[socket.socket, socket.socket]
+) -> None:
+    agent, server = ends
+    proxy.do("box", lambda line: setattr(line, "corrupt", 1))
+    agent.sendall(b"a" * 100)
+    got = b""
+    while len(got) < 100:
+        got += server.recv(100)
+    assert sorted(got)[-2:] == [ord("a"), ord("a") + 128]
+    agent.sendall(b"whole")
+    assert server.recv(5) == b"whole"
+    assert proxy.lines["box"].corrupted == 1
+
+
+@given(st.text(st.characters(max_codepoint=127), min_size=1), st.data())
+def test_a_flip_never_makes_another_text(text: str, data: st.DataObject) -> None:
+    at = data.draw(st.integers(0, len(text) - 1))
+    with pytest.raises(UnicodeDecodeError):
+        flip_top_bit(text.encode(), at).decode()

@@ -5,23 +5,40 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdui_faults.schedule import AGENTS, SERVER, Kind, schedule
+from cdui_faults.schedule import PLACES, Kind, Schedule, long_schedule, short_schedule
+
+
+def sound(plan: Schedule) -> bool:
+    times = [fault.at_s for fault in plan.faults]
+    return (
+        times == sorted(times)
+        and all(0 < fault.at_s < plan.length_s and fault.lasts_s >= 0 for fault in plan.faults)
+        and {fault.target for fault in plan.faults} <= set(PLACES)
+    )
 
 
 @given(st.integers(), st.floats(1, 300))
-def test_a_seed_means_one_schedule(seed: int, length_s: float) -> None:
-    faults = schedule(seed, length_s)
-    assert faults == schedule(seed, length_s)
-    assert [fault.at_s for fault in faults] == sorted(fault.at_s for fault in faults)
-    assert all(0 < fault.at_s < length_s and fault.lasts_s >= 0 for fault in faults)
-    assert {fault.target for fault in faults} <= {*AGENTS, SERVER}
+def test_a_seed_means_one_long_schedule(seed: int, length_s: float) -> None:
+    plan = long_schedule(seed, length_s)
+    assert plan == long_schedule(seed, length_s)
+    assert sound(plan)
+
+
+@given(st.integers())
+def test_a_seed_means_one_short_schedule_of_3_to_6_faults_in_4_to_8_s(seed: int) -> None:
+    plan = short_schedule(seed)
+    assert plan == short_schedule(seed)
+    assert sound(plan)
+    assert 3 <= len(plan.faults) <= 6
+    assert 4 <= plan.length_s <= 8
 
 
 @given(st.integers(), st.floats(1, 100), st.floats(1, 100))
 def test_a_longer_schedule_begins_like_a_shorter_one(seed: int, length_s: float, more_s: float) -> None:
-    short = schedule(seed, length_s)
-    assert schedule(seed, length_s + more_s)[: len(short)] == short
+    short = long_schedule(seed, length_s).faults
+    assert long_schedule(seed, length_s + more_s).faults[: len(short)] == short
 
 
 def test_every_kind_comes() -> None:
-    assert set(Counter(fault.kind for fault in schedule(1, 3000))) == set(Kind)
+    assert set(Counter(fault.kind for fault in long_schedule(1, 3000).faults)) == set(Kind)
+    assert {fault.kind for seed in range(200) for fault in short_schedule(seed).faults} == set(Kind)
