@@ -4,7 +4,7 @@ Every step costs O(log n) of the runs that wait, also where each run needs somet
 and the heads of its groups are kept in sorted lists that answer by rank.
 """
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import TypeVar
@@ -62,6 +62,8 @@ class Shelf:
     """Nobody has looked yet where these fit."""
     known: "dict[Fitting, SortedList[Head]]" = field(default_factory=dict)
     """Looked at and not placed, by the places where they fit."""
+    reach: Fitting | None = None
+    """Where they could go at best; None: nobody has asked since places changed."""
 
 
 class Lines:
@@ -72,6 +74,8 @@ class Lines:
         self._lines: dict[str, SortedList[Head]] = {}
         self._groups: dict[tuple[str, Hashable], SortedList[Head]] = {}
         self._shelves: dict[tuple[str, Hashable], Shelf] = {}
+        self._awake: dict[tuple[str, Hashable], Shelf] = {}
+        """Shelves whose runs could go anywhere at all."""
         self._filed: dict[str, Fitting] = {}
         """Heads that are known on their shelf."""
         self._apart: frozenset[str] = frozenset()
@@ -151,16 +155,23 @@ class Lines:
 
     # ------------------------------------------------------------ where they fit
 
-    def shelves(self) -> Iterator[Shelf]:
-        """One for each line and ask in which somebody waits."""
-        return iter(self._shelves.values())
+    def shelves(self) -> Sequence[Shelf]:
+        """One for each line and ask in which somebody waits, without those that can go nowhere at best."""
+        return tuple(self._awake.values())
+
+    def reaches(self, run: Waiting, places: Fitting) -> None:
+        """Where the runs on this one's shelf could go at best, until places change."""
+        key = (run.line, run.ask)
+        self._shelves[key].reach = places
+        if not places:
+            self._awake.pop(key, None)
 
     def file(self, run: Waiting, fitting: Fitting) -> None:
         """The oldest of its group was looked at, and can't be placed now."""
         shelf = self._unshelve(run)
         self._filed[run.run_id] = fitting
         shelf.known.setdefault(fitting, SortedList()).add(run.head)
-        self._shelves[run.line, run.ask] = shelf
+        self._put(run, shelf)
 
     def refresh(self, run_id: str) -> None:
         """Where this run fits has changed: look again."""
@@ -175,10 +186,19 @@ class Lines:
             for heads in shelf.known.values():
                 shelf.fresh.update(heads)
             shelf.known.clear()
+            shelf.reach = None
         self._filed.clear()
+        self._awake = dict(self._shelves)
 
     def _shelve(self, run: Waiting) -> None:
-        self._shelves.setdefault((run.line, run.ask), Shelf()).fresh.add(run.head)
+        shelf = self._shelves.get((run.line, run.ask))
+        if shelf is None:
+            shelf = Shelf()
+            self._put(run, shelf)
+        shelf.fresh.add(run.head)
+
+    def _put(self, run: Waiting, shelf: Shelf) -> None:
+        self._shelves[run.line, run.ask] = self._awake[run.line, run.ask] = shelf
 
     def _unshelve(self, run: Waiting) -> Shelf:
         """The shelf stays while there is something on it."""
@@ -191,6 +211,7 @@ class Lines:
             _remove(shelf.known, fitting, run.head)
         if not shelf.fresh and not shelf.known:
             del self._shelves[key]
+            self._awake.pop(key, None)
         return shelf
 
 

@@ -8,7 +8,7 @@ the same places: a look then costs as much as there are shelves and runs that ca
 
 import heapq
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from codefyui_core.settings import ControlSettings
@@ -157,7 +157,7 @@ def look(
     candidates: Callable[[Waiting], Sequence[Candidate]],
     room: Room,
     *,
-    reach: Callable[[Waiting], Sequence[Candidate]] | None = None,
+    reach: Callable[[Waiting], Iterable[Candidate]] | None = None,
     budget: int | None = None,
 ) -> Look:
     """Take out of the lines what can be placed, oldest first over all of them.
@@ -165,8 +165,8 @@ def look(
     A run that fits somewhere but finds no room holds the free slots of its places back from younger ones, so
     that one that needs several devices isn't passed over for ever. One that fits nowhere holds nothing back.
 
-    ``reach``: where runs that ask for the same devices could go at best; nobody is looked at while there is no
-    room. ``budget``: for how many runs ``candidates`` may be asked; the next look goes on behind them.
+    ``reach``: where runs that ask for the same devices could go at best, until places change; nobody is looked
+    at while there is no room. ``budget``: for how many runs ``candidates`` may be asked; the next look goes on behind them.
     """
     return _Looking(lines, candidates, room, reach, budget).all()
 
@@ -179,7 +179,7 @@ class _Looking:
         lines: Lines,
         candidates: Callable[[Waiting], Sequence[Candidate]],
         room: Room,
-        reach: Callable[[Waiting], Sequence[Candidate]] | None,
+        reach: Callable[[Waiting], Iterable[Candidate]] | None,
         budget: int | None,
     ) -> None:
         self._lines = lines
@@ -223,13 +223,16 @@ class _Looking:
         self._push_fresh(shelf)
 
     def _push_fresh(self, shelf: Shelf) -> None:
-        if not shelf.fresh:
-            return
-        head = shelf.fresh[0]
-        run = self._lines.get(head[1])
-        assert run is not None
-        if self._reach is None or self._room.worth_a_look(self._reach(run)):
-            self._push(head, shelf, None)
+        if shelf.fresh and (self._reach is None or self._room.worth_a_look(self._at_best(shelf))):
+            self._push(shelf.fresh[0], shelf, None)
+
+    def _at_best(self, shelf: Shelf) -> Fitting:
+        if shelf.reach is None:
+            run = self._lines.get(shelf.fresh[0][1])
+            assert run is not None
+            assert self._reach is not None
+            self._lines.reaches(run, tuple(self._reach(run)))
+        return shelf.reach or ()
 
     def _push_known(self, shelf: Shelf, fitting: Fitting) -> None:
         heads = shelf.known.get(fitting)

@@ -166,8 +166,9 @@ class LooksMachine(RuleBasedStateMachine):
         used = Counter(slot for _, chosen in self.executing.values() for slot in chosen.slots)
         assert all(number <= capacity(slot) for slot, number in used.items())
         assert len(self.lines) == len(self.waiting)
-        heads = [run_id for shelf in self.lines.shelves() for _, run_id in shelf.fresh]
-        heads += [r for shelf in self.lines.shelves() for known in shelf.known.values() for _, r in known]
+        shelves = self.lines._shelves.values()
+        heads = [run_id for shelf in shelves for _, run_id in shelf.fresh]
+        heads += [run_id for shelf in shelves for known in shelf.known.values() for _, run_id in known]
         assert sorted(heads) == sorted(runs[0][1] for runs in self.lines.groups().values())
 
 
@@ -260,6 +261,20 @@ def test_runs_that_fit_nowhere_are_asked_once_until_something_changes():
     assert asked_of(lines, Room(used, capacity))[1] == []
     lines.forget_places()
     assert asked_of(lines, Room(used, capacity))[1] == first
+
+
+def test_a_line_whose_worker_is_away_is_not_looked_at_until_places_change():
+    lines = Lines()
+    lines.add(waiting(1, "away/cpu", "none"))
+    lines.add(waiting(2, "w/cpu", "cpu"))
+    reach = {"none": (), "cpu": NEEDS["cpu"]}
+    look(lines, places, Room({}, capacity), reach=lambda run: reach[run.needs])
+    assert lines.shelves() == ()
+    lines.add(waiting(3, "away/cpu", "none"))
+    assert lines.shelves() == ()
+    lines.forget_places()
+    found = look(lines, lambda run: NEEDS["cpu"], Room({}, capacity), reach=lambda run: NEEDS["cpu"])
+    assert [run.run_id for run, _ in found.placed] == ["r1", "r3"]
 
 
 def test_a_run_that_is_kept_apart_holds_its_place_and_nobody_up():

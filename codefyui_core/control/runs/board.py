@@ -36,6 +36,14 @@ class Needs:
     node_types: frozenset[str] = frozenset()
 
     @property
+    def devices(self) -> str | tuple[str, ...]:
+        """The devices of a worker that are named, else what is asked for. With the line and the kind of target
+        it says where a run could go at best.
+        """
+        named = self.target.devices if isinstance(self.target, WorkerTarget) else None
+        return named or self.device
+
+    @property
     def kind(self) -> str:
         """server, worker, any or pool."""
         return _KINDS[type(self.target)]
@@ -68,9 +76,13 @@ class Request:
         return self.options.lane == "interactive"
 
     def waiting(self) -> Waiting:
-        needs = self.needs
-        ask = (needs.target, needs.device)
-        return Waiting(run_id=self.run_id, seq=self.seq, line=self.queue_key, needs=needs, ask=ask)
+        return Waiting(
+            run_id=self.run_id,
+            seq=self.seq,
+            line=self.queue_key,
+            needs=self.needs,
+            ask=(self.needs.kind, self.needs.devices),
+        )
 
 
 @dataclass(slots=True, kw_only=True)

@@ -1,7 +1,8 @@
 """What a new server makes of the runs that the last one left (T9): one transaction each."""
 
+import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sqlalchemy import func, or_, select
 
@@ -12,11 +13,13 @@ from codefyui_core.runs.machine import State
 from codefyui_core.runs.record import RunRecord
 from codefyui_core.runs.status import ACTIVE, Cause
 
-from .board import Board, Request, request_of
+from .board import Board, Needs, Request, request_of
 from .decisions import Decision, drop, interrupted, take_over
 from .rows import record_of, records
 from .unit import Unit
 from .writer import Writer
+
+PAGE = 1_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,37 +35,37 @@ async def open_runs(*, db: Database, board: Board, writer: Writer, grace_s: floa
     """Take over what executes on workers, keep what waits, end the rest. Doing it twice does no harm, but for
     one more warning a run.
     """
-    left = await _read(db, board)
-    for record in left.records:
-        await _open(record, board.requests.get(record.id), board, writer, db, grace_s, durable=durable)
-    return Left(last_seq=left.last_seq, waits=left.waits)
+    async with db.read() as connection:
+        last_seq = await connection.scalar(select(func.max(runs.c.queue_seq))) or 0
+    waits: dict[str, float] = {}
+    known: dict[Needs, Needs] = {}
+    after = -1
+    while page := await _page(db, after):
+        after = page[-1][0].queue_seq
+        for record, request, waited_s in page:
+            board.requests[record.id] = replace(request, needs=known.setdefault(request.needs, request.needs))
+            if waited_s:
+                waits[record.id] = waited_s
+        opening = (_open(record, board, writer, db, grace_s, durable=durable) for record, _, _ in page)
+        await asyncio.gather(*opening)  # the writer takes many in one commit
+    return Left(last_seq=last_seq, waits=waits)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Found:
-    records: Sequence[RunRecord]
-    last_seq: int
-    waits: dict[str, float]
-
-
-async def _read(db: Database, board: Board) -> _Found:
+async def _page(db: Database, after: int) -> Sequence[tuple[RunRecord, Request, float]]:
+    """The next unfinished runs in order of submission, each with the seconds that it has waited."""
     unfinished = or_(
         runs.c.status.in_([status.value for status in ACTIVE]),
         (runs.c.settled.is_(False)) & (runs.c.attempt > 0),
     )
+    columns = (column for column in runs.c if column.name != "document")
+    found = records().add_columns(*columns).where(unfinished, runs.c.queue_seq > after)
     async with db.read() as connection:
-        last_seq = await connection.scalar(select(func.max(runs.c.queue_seq))) or 0
-        found = [record_of(row) for row in await connection.execute(records().where(unfinished))]
-        asked = select(*(column for column in runs.c if column.name not in {"document"})).where(unfinished)
-        rows = (await connection.execute(asked)).all()
-    board.requests.update({row.id: request_of(row) for row in rows})
-    waits = {row.id: row.queued_wait_s for row in rows if row.queued_wait_s}
-    return _Found(records=sorted(found, key=lambda one: one.queue_seq), last_seq=last_seq, waits=waits)
+        rows = await connection.execute(found.order_by(runs.c.queue_seq).limit(PAGE))
+        return [(record_of(row), request_of(row), row.queued_wait_s) for row in rows]
 
 
 async def _open(
     record: RunRecord,
-    request: Request | None,
     board: Board,
     writer: Writer,
     db: Database,

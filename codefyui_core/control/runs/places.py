@@ -1,6 +1,6 @@
 """Where a run could go: the server and the connected workers, matched with what a run needs."""
 
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from codefyui_core.control.runs.desk import WorkerDirectory, WorkerLink
 from codefyui_core.runs.options import AnyTarget, PoolTarget, WorkerTarget
@@ -60,7 +60,6 @@ class Places:
         """One-shot agents (identity, incarnation) that got their run."""
         self.held_off = HeldOff()
         self._seen: Sequence[object] = ()
-        self._reach: dict[tuple[str, Hashable], tuple[Candidate, ...]] = {}
 
     def changed(self) -> bool:
         """Does any place offer something else than when this was asked last? Then runs may fit elsewhere."""
@@ -68,15 +67,12 @@ class Places:
             tuple((info.device, info.uuid) for info in self._server_devices()),
             *(self._offer(link) for link in self._workers.live()),
         ]
-        if seen == self._seen:
-            return False
-        self.forget(seen)
-        return True
+        changed, self._seen = seen != self._seen, seen
+        return changed
 
-    def forget(self, seen: Sequence[object] = ()) -> None:
+    def forget(self) -> None:
         """Something that ``changed`` can't see is different: a storage backend, say."""
-        self._seen = seen
-        self._reach.clear()
+        self._seen = ()
 
     def _offer(self, link: WorkerLink) -> object:
         return (
@@ -92,16 +88,8 @@ class Places:
             dict(link.facts),
         )
 
-    def reach(self, waiting: Waiting) -> Sequence[Candidate]:
-        """Where runs that ask for the same devices could go at best, whatever else they need. Until the next
-        change.
-        """
-        key = (waiting.line, waiting.ask)
-        if key not in self._reach:
-            self._reach[key] = tuple(self._best_case(waiting))
-        return self._reach[key]
-
-    def _best_case(self, waiting: Waiting) -> Iterator[Candidate]:
+    def reach(self, waiting: Waiting) -> Iterator[Candidate]:
+        """Where runs that ask for the same devices could go at best, whatever else they need."""
         needs = waiting.needs
         assert isinstance(needs, Needs)
         if needs.kind == "server":
