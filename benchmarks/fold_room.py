@@ -57,6 +57,9 @@ class Worker:
         if isinstance(message, Assign):
             self.assigned.set_result(message)
 
+    def run_gone(self) -> None:
+        """It came for no run."""
+
 
 @dataclass(frozen=True, slots=True)
 class Directory:

@@ -25,7 +25,7 @@ from .options import json_option
 @click.pass_obj
 def bench_command(context: Context, *, names: tuple[str, ...], quick: bool, results: Path | None) -> int:
     """Measure this checkout, each figure beside a baseline. Names: engine-overhead, events, drain, fleet,
-    dead-line, memory, start, first-node; without one, all.
+    dead-line, queue, memory, start, first-node; without one, all.
     """
     root = context.install.root
     if root is None or not (root / "benchmarks" / "__main__.py").is_file():

@@ -33,6 +33,7 @@ def bench(tmp_path, capfd):
         ("dead-line", {"s"}),
         pytest.param("memory", {"MB"}, marks=pytest.mark.service),
         pytest.param("start", {"s"}, marks=pytest.mark.service),
+        pytest.param("queue", {"ms"}, marks=pytest.mark.service),
         pytest.param("first-node", {"s"}, marks=pytest.mark.service),
     ],
 )
