@@ -168,26 +168,6 @@ def remove(path: Path) -> None:
     shutil.rmtree(gone, ignore_errors=True)
 
 
-def set_aside(path: Path, aside: Path) -> None:
-    """A spool that no database here knows: kept for a while, sent to nobody. Blocking."""
-    aside.mkdir(mode=0o700, parents=True, exist_ok=True)
-    target = aside / path.name.partition("~")[0]
-    shutil.rmtree(target, ignore_errors=True)
-    with suppress(FileNotFoundError):
-        path.rename(target)
-
-
-def clean_aside(aside: Path, *, now: float, keep_s: float, limit_bytes: int) -> None:
-    """Newest first, up to the limits of age and size. Blocking."""
-    if not aside.is_dir():
-        return
-    total = 0
-    for path in sorted(aside.iterdir(), key=lambda one: one.stat().st_mtime, reverse=True):
-        total += sum(one.stat().st_size for one in path.rglob("*") if one.is_file())
-        if now - path.stat().st_mtime > keep_s or total > limit_bytes:
-            shutil.rmtree(path, ignore_errors=True)
-
-
 def _read(path: Path, model: type[M]) -> M | None:
     try:
         return model.model_validate_json(path.read_bytes())

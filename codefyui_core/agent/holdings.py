@@ -2,12 +2,11 @@
 
 import asyncio
 import logging
-import time
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 
-from codefyui_core.plugin.storage import StorageKind
 from codefyui_core.plugin.values import JsonObject
 from codefyui_core.runs.status import StopReason
 from codefyui_core.wire.codec import live_hash
@@ -27,6 +26,7 @@ from codefyui_core.wire.messages import (
 )
 
 from . import folder
+from .aside import KEEP_DAYS, Asides
 from .attempts import Attempt, Batch
 from .disk import Disk
 from .done import Done
@@ -35,12 +35,12 @@ from .folder import Head, Owner
 from .machine import STOP_GRACE_S, Effect, State
 from .one_run import OneRun
 from .places import Places
+from .refusing import lacks, refusal
 from .spool import Spool
 from .stream import Stream, item
 from .turns import Turns
 
-ASIDE_KEEP_S = 30 * 24 * 3600.0
-ASIDE_BYTES = 1 << 30
+TIDY_EVERY_S = 24 * 3600.0
 WORTH_PART = 2
 """Of a full batch, what has to fit for one to be sent: a window that is nearly shut makes no tiny ones."""
 BACKLOG_PART = 2
@@ -89,6 +89,8 @@ class Holdings:
         self._lives: dict[tuple[str, int], asyncio.Task[None]] = {}
         self._turns = Turns()
         self._done = Done(places.spools / "done")
+        self._asides = Asides(places.spools, places.set_aside)
+        self._tidy_at = 0.0
         self._worker_id = ""
         self._db_id = ""
         self._grace_s = 300.0
@@ -101,6 +103,7 @@ class Holdings:
 
     async def recover(self) -> None:
         """Take over what processes before left."""
+        await self._tidy()
         left, strange = await asyncio.to_thread(
             partial(folder.take_over, self._places.spools, self._owner, heir=self._heir)
         )
@@ -125,19 +128,14 @@ class Holdings:
                     recovered=True,
                 )
             )
-        await asyncio.to_thread(
-            folder.clean_aside,
-            self._places.set_aside,
-            now=time.time(),
-            keep_s=ASIDE_KEEP_S,
-            limit_bytes=ASIDE_BYTES,
-        )
 
     def listed(self) -> tuple[HelloAttempt, ...]:
         """For hello: memory and disk together."""
         return tuple(attempt.listed() for attempt in self._attempts.values())
 
     def beat(self) -> Beat:
+        if self._asides.wall() >= self._tidy_at:
+            self._spawn(self._tidy())
         live = [one.key for one in self._attempts.values() if one.live]
         hashed = live_hash((key.run_id, key.attempt) for key in live)
         return Beat(len(live), hashed, self.spool_bytes)
@@ -181,6 +179,8 @@ class Holdings:
 
     async def _judge(self, attempt: Attempt, verdict: Verdict) -> None:
         attempt.kept = verdict.kind is VerdictKind.KEEP
+        if attempt.path is not None:
+            await asyncio.to_thread(partial(self._asides.mark, attempt.path, kept=attempt.kept))
         match verdict.kind:
             case VerdictKind.RESUME:
                 await attempt.resume(verdict.position, verdict.stop)
@@ -193,7 +193,12 @@ class Holdings:
                 if attempt.machine.state is State.PUBLISHING and attempt.key not in self._live_keys():
                     await self._let_go(attempt)
             case VerdictKind.KEEP:
-                self._log.warning("run %s belongs to another database; kept and not sent", verdict.run_id)
+                self._log.warning(
+                    "run %s belongs to another database: its events aren't sent, and kept for %d days in %s",
+                    verdict.run_id,
+                    KEEP_DAYS,
+                    attempt.path,
+                )
 
     def _live_keys(self) -> Sequence[AttemptKey]:
         return [AttemptKey(run_id=run_id, attempt=number) for run_id, number in self._lives]
@@ -284,10 +289,10 @@ class Holdings:
         if key in self._attempts:
             self._log.info("run %s was assigned again; it is here already", message.run_id)
             return
-        refusal = self._refusal(message)
-        if refusal is not None:
-            self._log.warning("refused run %s: %s", message.run_id, refusal.detail)
-            self._refuse(refusal)
+        refused = self._refusal(message)
+        if refused is not None:
+            self._log.warning("refused run %s: %s", message.run_id, refused.detail)
+            self._refuse(refused)
             return
         head = Head(
             db_id=message.db_id,
@@ -308,27 +313,15 @@ class Holdings:
         self._lives[key] = asyncio.create_task(self._live(attempt, message), name=f"run {message.run_id}")
 
     def _refusal(self, message: Assign) -> Refuse | None:
-        def no(code: str, detail: str, *, retry: bool = False) -> Refuse:
-            key = {"run_id": message.run_id, "attempt": message.attempt}
-            return Refuse.model_validate({**key, "code": code, "detail": detail, "retry": retry})
-
-        with_ = self._equipment()
-        offered = {device.device for device in with_.devices}
         if self.stopping is not None:
-            return no("stopping", "the agent is stopping", retry=True)
+            return refusal(message, "stopping", "the agent is stopping", retry=True)
         if self.draining:
-            return no("draining", "the agent stops after the runs that it has", retry=True)
+            return refusal(message, "draining", "the agent stops after the runs that it has", retry=True)
         if not self.accepting:
-            return no("busy", "this one-shot agent has its run already", retry=True)
+            return refusal(message, "busy", "this one-shot agent has its run already", retry=True)
         if self._done.has(message, message.lease):
-            return no("busy", "this attempt has run here already")
-        if unknown := [device for device in message.devices if device not in offered]:
-            return no("device_unknown", f"this agent doesn't offer {', '.join(unknown)}")
-        if message.backend is not None and message.backend not in with_.halves:
-            return no("backend_unknown", f"this agent has no storage backend {message.backend}")
-        if message.backend is not None and with_.halves[message.backend][0].kind is not StorageKind.SHARED:
-            return no("backend_unknown", f"this agent can't carry files by {message.backend}")
-        return None
+            return refusal(message, "busy", "this attempt has run here already")
+        return lacks(message, self._equipment())
 
     async def _live(self, attempt: Attempt, message: Assign) -> None:
         key = (message.run_id, message.attempt)
@@ -378,12 +371,33 @@ class Holdings:
         if attempt.stream is not None:
             await attempt.stream.aclose()
         if attempt.path is not None:
-            remove = partial(folder.set_aside, attempt.path, self._places.set_aside)
-            await asyncio.to_thread(remove if attempt.set_aside else partial(folder.remove, attempt.path))
+            await self._put_away(attempt.path, aside=attempt.set_aside)
         await asyncio.to_thread(self._done.add, attempt.key, attempt.head.lease)
         self._log.info("run %s is done here (%s)", key[0], attempt.recorded or "not recorded")
         self._tell_ended(attempt)
         self._news()
+
+    async def _put_away(self, path: Path, *, aside: bool) -> None:
+        if not aside:
+            await asyncio.to_thread(folder.remove, path)
+            return
+        where = await asyncio.to_thread(self._asides.put, path)
+        text = "the control plane doesn't know the run: its events are kept for %d days in %s"
+        self._log.warning(text, KEEP_DAYS, where)
+        await self._tidy()
+
+    async def _tidy(self) -> None:
+        """Delete what was set aside for long enough, and the oldest of too much."""
+        self._tidy_at = self._asides.wall() + TIDY_EVERY_S
+        busy = {one.path for key, one in self._attempts.items() if key in self._lives}
+        for over in await asyncio.to_thread(self._asides.overdue, busy):
+            for attempt in [one for one in self._attempts.values() if one.path == over.path]:
+                self._forget((attempt.head.run_id, attempt.head.attempt))
+                if attempt.stream is not None:
+                    await attempt.stream.aclose()
+            await asyncio.to_thread(folder.remove, over.path)
+            text = "%s (%d bytes) was set aside for %d days, or newer ones fill their room: deleted"
+            self._log.warning(text, over.path, over.size, KEEP_DAYS)
 
     def _tell_ended(self, attempt: Attempt) -> None:
         if self._one is not None:
