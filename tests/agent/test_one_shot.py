@@ -1,6 +1,7 @@
 """One-shot agents: one run, its outcome recorded, a status that says how it went."""
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
@@ -305,13 +306,33 @@ async def test_a_second_agent_of_the_folder_or_of_the_name_ends_with_2(line, tmp
     with pytest.raises(CodefyError) as refused:
         await second.ended()
     assert status_of(refused.value, one_shot=True) == 2
-    (credential,) = line.user_data.glob("agent/*.token")
-    copied = tmp_path / "copied"
-    (copied / "agent").mkdir(parents=True)
-    (copied / "agent" / credential.name).write_bytes(credential.read_bytes())
-    line.install = type(line.install).find(environ={"CODEFYUI_USER_DATA_DIR": str(copied)})
-    assert await (await one_shot(line, token=False)).ended() == 2
+    copied = with_copied_credential(line, tmp_path / "copied")
+    assert await (await one_shot(copied, token=False)).ended() == 2
     assert line.control.service.live()
+
+
+def with_copied_credential(line, folder):
+    """The line of another user-data folder with the same credential."""
+    (credential,) = line.user_data.glob("agent/*.token")
+    (folder / "agent").mkdir(parents=True)
+    (folder / "agent" / credential.name).write_bytes(credential.read_bytes())
+    return replace(line, install=type(line.install).find(environ={"CODEFYUI_USER_DATA_DIR": str(folder)}))
+
+
+@pytest.mark.spec("oneshot/next-agent-same-name")
+@pytest.mark.point(40)
+async def test_the_name_is_free_the_moment_that_its_agent_has_ended(line, tmp_path):
+    first = await one_shot(line)
+    _, process = await begin(line)
+    other = with_copied_credential(line, tmp_path / "other")
+    assert await (await one_shot(other, token=False)).ended() == 2
+    process.end("succeeded")
+    assert await first.ended() == 0
+    for number in range(2, 5):
+        agent = await one_shot(other if number % 2 else line, token=False)
+        _, process = await begin(line, f"r{number}")
+        process.end("succeeded")
+        assert await agent.ended() == 0
 
 
 @pytest.mark.spec("oneshot/exit-1-refused-after-taking")

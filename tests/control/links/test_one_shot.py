@@ -204,3 +204,17 @@ async def test_a_name_with_an_instance_is_known_as_one_shot_also_while_it_is_awa
     own = await room.service.by_name("gpu-box")
     assert (own.view.one_shot, own.view.connected) == (False, False)
     assert await room.service.by_name("nobody.9") is None
+
+
+@pytest.mark.spec("instance/credential-cap-applies", "instance/cap-override-per-instance")
+async def test_an_instance_has_the_workers_slots_unless_it_has_its_own(make_room):
+    caps = {"gpu-box/cuda:0": 3, "gpu-box.7/cuda:0": 5}
+    async with make_room(run_queue_max_concurrent=caps) as room:
+        credential = (await room.enroll())["credential"]
+        for number in (7, 8):
+            await room.online(credential, **instance(number))
+        slots = {
+            name: {one["device"]: one["slots"] for one in (await room.row(name))["devices"]}["cuda:0"]
+            for name in ("gpu-box.7", "gpu-box.8")
+        }
+        assert slots == {"gpu-box.7": 5, "gpu-box.8": 3}
