@@ -159,6 +159,23 @@ def holds_interpreter(go, request, emit, should_stop):
     return SUCCEEDED
 
 
+def eats_memory(go, request, emit, should_stop):
+    b"x" * go.options["bytes"]
+    return SUCCEEDED
+
+
+def child_eats_memory(go, request, emit, should_stop):
+    """As a loader does whose worker was killed."""
+    pid = os.fork()
+    if pid == 0:
+        with open("/proc/self/oom_score_adj", "w") as file:
+            file.write("1000")
+        b"x" * go.options["bytes"]
+        os._exit(0)
+    _, status = os.waitpid(pid, 0)
+    return {"outcome": "failed", "error": f"a child ended with {status}", "cause": "signal"}
+
+
 def prints(go, request, emit, should_stop):
     print("one")
     print("zwei ✓")
@@ -220,6 +237,8 @@ BEHAVIORS = {
     "priority": lambda go, request, emit, should_stop: (
         event(emit, nice=os.getpriority(os.PRIO_PROCESS, 0), group=request.group_name) or SUCCEEDED
     ),
+    "eats_memory": eats_memory,
+    "child_eats_memory": child_eats_memory,
     "prints": prints,
     "fails": fails,
     "huge_line": huge_line,

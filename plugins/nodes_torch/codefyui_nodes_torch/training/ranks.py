@@ -7,7 +7,6 @@ give up.
 
 import io
 import multiprocessing
-import signal
 import socket
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -24,6 +23,7 @@ from torch._C._distributed_c10d import TCPStore
 from codefyui_core.plugin import CodefyError, NodeContext, ProcessKilled
 
 from ..base import UnfitError
+from ..data.workers import signal_name
 from .rank import Failure, Place, RankJob, Trained, main, modules_by_file, packed
 from .state import Parts
 
@@ -230,7 +230,7 @@ class _Following:
             code = rank.process.exitcode
             if code is not None and code < 0:
                 return ProcessKilled(
-                    f"TrainingLoop: rank {rank.number} was ended by {_name(-code)}", signal=-code
+                    f"TrainingLoop: rank {rank.number} was ended by {signal_name(-code)}", signal=-code
                 )
         told = [rank.failure for rank in self.ranks if rank.failure is not None]
         if not told:
@@ -250,13 +250,6 @@ class _Following:
 def _unpacked(data: bytes) -> Trained:
     trained: Trained = torch.load(io.BytesIO(data), map_location="cpu", weights_only=False)
     return trained
-
-
-def _name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
 
 
 def apply(trained: Trained, parts: Parts) -> None:
