@@ -173,8 +173,6 @@ TRANSITIONS: Mapping[tuple[State, Event], Line] = {
     (_LATE, Event.ITEM): Line(_LATE),
     (_LATE, Event.EXITED): Line(_LATE),
     (_LATE, Event.END): Line(_DONE, (Effect.KEEP_LATE_RESULT,)),
-    (_LATE, Event.LISTED): Line(_LATE),
-    (_LATE, Event.LISTED_LOST): Line(_LATE),
     (_LATE, Event.UNLISTED_OVER): Line(_DONE),
     (_LATE, Event.REMOVED): Line(_DONE),
 }

@@ -76,18 +76,6 @@ _STOPS = _world(kills=2, crashes=1, shutdowns=1)
 STORIES: Mapping[str, tuple[Configuration, Story]] = {
     "listed as lost, killed again, while it stops": (_STOPS, (*_STORED, *_LOST, *_KILLED_WHILE_STOPPING)),
     "the same before it was accepted": (_STOPS, (*_ACCEPTED, *_LOST, *_KILLED_WHILE_STOPPING)),
-    "listed as lost, then the server stops": (
-        _STOPS,
-        (
-            *_ACCEPTED,
-            *_LOST,
-            ("reads", "welcome", 0),
-            ("sends", 0, 0),
-            ("SHUTDOWNS",),
-            ("asks all to stop",),
-            ("server reads", "items", 0, "line"),
-        ),
-    ),
     "away, then a crash while it stops": (_STOPS, (*_STORED, *_AWAY, *_CRASHED_WHILE_STOPPING)),
     "away before it was accepted, then a crash": (_STOPS, (*_PLACED, *_AWAY, *_CRASHED_WHILE_STOPPING)),
 }

@@ -211,6 +211,9 @@ def _stopping_moves(world: World, code: Code) -> Moves:
         if any(stored.record.stop_reason is None for stored in executing):
             yield Move(("asks all to stop",), _asked_to_stop(world, code))
             return
+        if executing:
+            yield Move(("ends what is left",), _ended(world, code))
+            return
     yield Move(("server is down",), _down(world, code))
 
 
@@ -223,11 +226,15 @@ def _asked_to_stop(world: World, code: Code) -> World:
     return desk.done()
 
 
+def _ended(world: World, code: Code) -> World:
+    desk = Desk(world, code)
+    desk.commit(code.ledger.shutdown_over(desk.runs, away_only=False))
+    return desk.done()
+
+
 def _down(world: World, code: Code) -> World:
     desk = Desk(world, code)
     stop = desk.plane.shutdown == "stop"
-    if stop:
-        desk.commit(code.ledger.shutdown_over(desk.runs, away_only=False))
     desk.dismiss_all("shutdown" if stop else "restart")
     desk.plane = stored_part(desk.plane)._replace(up=False, shutdown="clean" if stop else "keep")
     return desk.done()

@@ -22,7 +22,6 @@ ROWS = {
 """Requirements that a configuration pins."""
 
 OWN = "the server's own runs have neither hello nor line"
-LATE = "the verdict late makes no event of hello, and its agent sends a skip and the end alone"
 SEARCHES_ALL = pytest.mark.timeout(600)
 """Run alone, it searches all configurations first."""
 UNREACHED = {
@@ -32,9 +31,6 @@ UNREACHED = {
     "of every other one the line is down first",
     (State.AWAY_ACTIVE, Event.EXITED): "an attempt that is listed as lost has no such item, and of every "
     "other one the state is active again",
-    (State.LATE, Event.EXITED): LATE,
-    (State.LATE, Event.LISTED): LATE,
-    (State.LATE, Event.LISTED_LOST): LATE,
 }
 """Lines that the model can't come to, with the reason. They are there for agents that do otherwise."""
 
