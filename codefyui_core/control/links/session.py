@@ -45,6 +45,7 @@ from .catalogs import Comparison, Own, compare
 from .denials import other_version
 from .line import Line
 from .reads import Reads
+from .together import together
 from .windows import Windows
 
 MAX_WAITING_BYTES = 8 * WINDOW_BYTES
@@ -326,10 +327,11 @@ class Session:
                 await self._work.wait()
             if not self.current:
                 return
-            size, message = self._waiting[0]
+            message, count = together(self._waiting)
             await self._patiently(message)
-            self._waiting.popleft()
-            self._waiting_bytes -= size
+            for _ in range(count):
+                size, _done = self._waiting.popleft()
+                self._waiting_bytes -= size
             self._leave_when_finished()
 
     async def _patiently(self, message: FromAgent) -> None:

@@ -4,7 +4,7 @@ import json
 import pytest
 
 from codefyui_core.wire import codec
-from codefyui_core.wire.messages import Assign, CatalogMessage, Rewind, Stop, StopReason
+from codefyui_core.wire.messages import AckEntry, Assign, CatalogMessage, Rewind, Stop, StopReason
 
 ATTEMPT = {"run_id": "r1", "attempt": 1, "lease": "l", "db_id": "d", "phase": "running", "last": 9}
 ITEM = {"kind": "event", "type": "log", "payload": {}, "ts": 1}
@@ -69,6 +69,31 @@ async def test_a_database_that_is_away_gets_the_same_batch_until_it_takes_it(roo
         await room.manual.advance(1)
     assert (await agent.receive("rewind"))["position"] == 7
     assert tries == [3, 3, 3]
+
+
+async def test_batches_that_waited_for_the_database_are_taken_in_and_acknowledged_together(room, agent):
+    gate, sizes = asyncio.Event(), []
+
+    async def slow(batch):
+        sizes.append(len(batch.items))
+        await gate.wait()
+        last = batch.first + len(batch.items) - 1
+        return AckEntry(run_id=batch.run_id, attempt=batch.attempt, seq=last)
+
+    room.desk.items_answer = slow
+    await agent.send(t="items", run_id="r1", attempt=1, lease="l", first=1, items=[ITEM])
+    await room.until(lambda: sizes == [1])
+    for first in (2, 3):
+        await agent.send(t="items", run_id="r1", attempt=1, lease="l", first=first, items=[ITEM])
+    await agent.send(t="items", run_id="r2", attempt=1, lease="l", first=1, items=[ITEM])
+    session = room.service.live()[0]
+    await agent.send(t="beat", n=0, spool_bytes=1)
+    await room.until(lambda: session.spool_bytes == 1)
+    gate.set()
+    acks = [(await agent.receive("ack"))["acks"][0] for _ in range(3)]
+    assert [(ack["run_id"], ack["seq"]) for ack in acks] == [("r1", 1), ("r1", 3), ("r2", 1)]
+    assert sizes == [1, 2, 1]
+    await room.until(lambda: session.waiting_bytes == 0)
 
 
 @pytest.mark.spec("drop/confirm-only-after-recorded")
