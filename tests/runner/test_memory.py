@@ -9,38 +9,30 @@ from codefyui_core.runner.memory import Card, cards, free_memory
 from codefyui_core.wire.messages import DeviceInfo
 
 
-class Driver:
-    """NVML with cards that a test describes: (uuid, total, free); None for one that doesn't answer."""
+class DriverError(Exception):
+    pass
 
-    class NVMLError(Exception):
-        pass
 
-    def __init__(self, *found):
-        self.found = found
-        self.open = 0
+def nvml(found):
+    """The library, with cards that a test describes: (uuid, total, free); None for one that doesn't answer."""
+    opened = []
 
-    def nvmlInit(self):
-        self.open += 1
+    def handle(index):
+        if found[index] is None:
+            raise DriverError
+        return found[index]
 
-    def nvmlShutdown(self):
-        self.open -= 1
-
-    def nvmlDeviceGetCount(self):
-        return len(self.found)
-
-    def nvmlDeviceGetHandleByIndex(self, index):
-        if self.found[index] is None:
-            raise self.NVMLError
-        return self.found[index]
-
-    def nvmlDeviceGetMemoryInfo(self, card):
-        return SimpleNamespace(total=card[1], free=card[2])
-
-    def nvmlDeviceGetName(self, card):
-        return b"A card"
-
-    def nvmlDeviceGetUUID(self, card):
-        return card[0]
+    return SimpleNamespace(
+        NVMLError=DriverError,
+        nvmlInit=lambda: opened.append(1),
+        nvmlShutdown=opened.pop,
+        nvmlDeviceGetCount=lambda: len(found),
+        nvmlDeviceGetHandleByIndex=handle,
+        nvmlDeviceGetMemoryInfo=lambda card: SimpleNamespace(total=card[1], free=card[2]),
+        nvmlDeviceGetName=lambda card: b"A card",
+        nvmlDeviceGetUUID=lambda card: card[0],
+        opened=opened,
+    )
 
 
 @pytest.fixture
@@ -48,7 +40,7 @@ def driver(monkeypatch):
     """Takes the place of the library."""
 
     def install(*found):
-        made = Driver(*found)
+        made = nvml(found)
         monkeypatch.setitem(sys.modules, "pynvml", made)
         return made
 
@@ -60,7 +52,7 @@ def test_free_memory_is_the_cards_own_count_whoever_took_the_rest(driver):
     made = driver(("GPU-b", 80, 30), ("GPU-a", 80, 70))
     offered = [DeviceInfo(device="cuda:0", uuid="GPU-a"), DeviceInfo(device="cuda:1", uuid="GPU-b")]
     assert free_memory(offered) == {"cuda:0": 70, "cuda:1": 30}
-    assert made.open == 0
+    assert made.opened == []
 
 
 def test_a_card_that_does_not_answer_is_left_out(driver):
@@ -70,6 +62,8 @@ def test_a_card_that_does_not_answer_is_left_out(driver):
 
 
 def test_without_a_driver_nothing_is_told(driver, monkeypatch):
-    made = driver()
-    monkeypatch.setattr(made, "nvmlInit", lambda: (_ for _ in ()).throw(made.NVMLError()))
+    def refuse():
+        raise DriverError
+
+    monkeypatch.setattr(driver(), "nvmlInit", refuse)
     assert cards() == ()
