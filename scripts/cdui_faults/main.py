@@ -7,10 +7,13 @@ import shutil
 import signal
 import sys
 import tempfile
+from collections import deque
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing import get_context
+from multiprocessing.connection import Connection, wait
+from multiprocessing.context import SpawnProcess
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -99,31 +102,43 @@ def _command(arguments: argparse.Namespace) -> str:
 
 
 def _played(planned: Sequence[Life], jobs: int) -> "Iterator[list[Outcome]]":
+    """As they end. Sites that still live when nobody wants to know any more are ended in order."""
     if jobs == 1:
         yield from map(live, planned)
         return
-    with ProcessPoolExecutor(jobs, get_context("spawn"), _stop_cleanly) as pool:
-        futures: list[Future[list[Outcome]]] = [pool.submit(live, life) for life in planned]
-        try:
-            for future in as_completed(futures):
-                yield future.result()
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            _stop_children()
-            raise
+    context = get_context("spawn")
+    waiting = deque(planned)
+    running: dict[Connection, SpawnProcess] = {}
+    try:
+        while waiting or running:
+            while waiting and len(running) < jobs:
+                ours, theirs = context.Pipe(duplex=False)
+                process = context.Process(target=_child, args=(waiting.popleft(), theirs))
+                process.start()
+                theirs.close()
+                running[ours] = process
+            for ended in wait(list(running)):
+                assert isinstance(ended, Connection)
+                yield ended.recv()
+                running.pop(ended).join()
+    finally:
+        for process in running.values():
+            process.terminate()
+        for process in running.values():
+            process.join()
 
 
-def _stop_children() -> None:
-    """Those whom nobody else has told: a terminal tells everybody."""
-    import psutil
+def _child(life: Life, told: Connection) -> None:
+    """A process of its own. A terminal tells everybody of Ctrl-C: here the parent's word counts, once."""
 
-    for child in psutil.Process().children():
-        child.terminate()
+    def stop(_number: int, _frame: object) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        raise KeyboardInterrupt
 
-
-def _stop_cleanly() -> None:
-    """What a site started is ended, also when we are."""
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, stop)
+    with suppress(KeyboardInterrupt):
+        told.send(live(life))
 
 
 def live(life: Life) -> "list[Outcome]":
@@ -146,12 +161,14 @@ def _on_one_site(life: Life) -> "list[Outcome]":
     ]
     outcomes: list[Outcome] = []
     pace = LONG if life.minutes else SHORT
-    for outcome in play(plans, pace, DatabaseKind(life.database), folder / "site"):
-        outcomes.append(outcome)
-        _say(outcome)
-    if outcomes[-1].passed:
-        shutil.rmtree(folder)
-    else:
+    try:
+        for outcome in play(plans, pace, DatabaseKind(life.database), folder / "site"):
+            outcomes.append(outcome)
+            _say(outcome)
+    finally:
+        if all(outcome.passed for outcome in outcomes):
+            shutil.rmtree(folder)
+    if not outcomes[-1].passed:
         print(f"  Repeat it: {life.repeat(outcomes[-1].seed)}")
         print(f"  Logs, database and journals: {folder}{os.sep}site", flush=True)
     return outcomes

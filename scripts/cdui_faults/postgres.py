@@ -5,7 +5,7 @@ import pwd
 import shutil
 import subprocess
 import tempfile
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import psutil
@@ -36,11 +36,17 @@ class PostgreSQL:
             user = pwd.getpwnam("postgres")
             os.chown(folder, user.pw_uid, user.pw_gid)
         made = cls(binaries, folder)
-        made.run("initdb", "-D", made.data, "-U", "faults", "--auth=trust", "--no-sync", "--encoding=UTF8")
-        made.start()
-        wait_for(made.ready, READY_S, f"PostgreSQL to be ready, see {folder}/log")
-        made.run("createdb", "-h", str(folder), "-U", "faults", "faults")
+        with ExitStack() as undo:
+            undo.callback(made.close)
+            made._begin()
+            undo.pop_all()
         return made
+
+    def _begin(self) -> None:
+        self.run("initdb", "-D", self.data, "-U", "faults", "--auth=trust", "--no-sync", "--encoding=UTF8")
+        self.start()
+        wait_for(self.ready, READY_S, f"PostgreSQL to be ready, see {self.folder}/log")
+        self.run("createdb", "-h", str(self.folder), "-U", "faults", "faults")
 
     @property
     def data(self) -> str:

@@ -6,7 +6,7 @@ import shutil
 import signal
 import socket
 import time
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -38,17 +38,29 @@ class Site:
         self.pace = pace
         self.mark = uuid4().hex
         self.began_ms = int(time.time() * 1000)
-        self.means = Means.find(folder)
-        self.machines = {name: Machine(name, folder, self.means) for name in PLACES}
-        self.store: Store = open_store(database, self.user_data(SERVER))
         self.port = _free_port()
-        self.proxy = Proxy(self.port)
-        self.ports = {name: self.proxy.open(name) for name in AGENTS}
         self.processes: dict[str, Process] = {}
+        self.machines: dict[str, Machine] = {}
+        self._beside = ExitStack()
+        with ExitStack() as undo:
+            undo.callback(self._beside.close)
+            self.means = Means.find(folder)
+            self._make_machines()
+            self.store: Store = open_store(database, self.user_data(SERVER))
+            self._beside.callback(self.store.close)
+            self.proxy = Proxy(self.port)
+            self._beside.callback(self.proxy.close)
+            self.ports = {name: self.proxy.open(name) for name in AGENTS}
+            undo.pop_all()
         self.journals.mkdir()
         (self.folder / "data" / "custom_nodes").mkdir(parents=True)
         node = Path(__file__).with_name("counting_node.py")
         shutil.copy(node, self.folder / "data" / "custom_nodes" / node.name)
+
+    def _make_machines(self) -> None:
+        for name in PLACES:
+            self.machines[name] = Machine(name, self.folder, self.means)
+            self._beside.callback(self.machines[name].close)
 
     @property
     def journals(self) -> Path:
@@ -140,10 +152,7 @@ class Site:
 
     def close(self) -> None:
         """What isn't a process of CodefyUI: lines, disks, the database. Its files stay, in ``folder``."""
-        self.proxy.close()
-        self.store.close()
-        for machine in self.machines.values():
-            machine.close()
+        self._beside.close()
 
     def _enrolled(self, name: str) -> bool:
         return any(self.user_data(name).glob("agent/*.token"))
