@@ -101,6 +101,17 @@ class Actors:
                 for session in sessions:
                     session.finish(ControlBye(reason="revoked"))
 
+    def leave(self) -> Sequence[Session]:
+        """The server stops. Its runs are stopped already, or kept for the next start: nothing of a line's end
+        has to be told one by one. Answers who was connected.
+        """
+        left = list(self.sessions())
+        for session in left:
+            self.of(session.worker_id).session = None
+            session.dispose()
+            session.told_down = True
+        return left
+
     def seat(self, actor: Actor, session: Session) -> None:
         """The newcomer speaks from now on. Under the actor's lock."""
         old, actor.session = actor.session, session

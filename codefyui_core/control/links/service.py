@@ -270,8 +270,12 @@ class WorkerService:
     ) -> None:
         """Say bye to everybody and wait until their lines are closed, 3 s at most."""
         self.refuse_newcomers()
-        for session in self._actors.sessions():
+        left = self._actors.leave()
+        for session in left:
             session.finish(ControlBye(reason=reason, back_within_s=back_within_s))
+        await self._workers.seen(
+            [session.worker_id for session in left if not session.hello.instance], milliseconds(self._clock)
+        )
         await self._reception.close(CLOSE_WITHIN_S)
 
     # ------------------------------------------------------------ as runs see it

@@ -1,6 +1,6 @@
 """Enrolled workers in the database: looked up, updated from what agents say, removed."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -137,6 +137,13 @@ class Workers:
         """Second half of Remove: the name is free."""
         async with self._db.begin() as connection:
             await connection.execute(delete(workers).where(workers.c.id == worker_id))
+
+    async def seen(self, worker_ids: Sequence[str], at_ms: int) -> None:
+        """They were connected until then; all in one transaction."""
+        if worker_ids:
+            async with self._db.begin() as connection:
+                seen = update(workers).where(workers.c.id.in_(worker_ids))
+                await connection.execute(seen.values(last_seen=at_ms))
 
     async def catalog(self, catalog_hash: str) -> Mapping[str, str] | None:
         """Node types and definition hashes of a catalog that some agent has reported."""

@@ -13,6 +13,7 @@ from codefyui_core.wire.limits import MIB
 from codefyui_core.wire.messages import AckEntry, Rewind
 
 MANY = 200
+GROUP = 20
 ALL = 8 * MIB
 """An eighth of the real bound, with as many sessions."""
 ITEM = {"kind": "event", "type": "log", "payload": {"text": "x" * 4000}, "ts": 1}
@@ -102,7 +103,7 @@ async def crowd(room):
 
 
 async def come(room, count):
-    """That many workers, connected at the same time."""
+    """That many workers, all of them connected in the end."""
     token = await room.token(uses=count)
     names = [f"w{number:03d}" for number in range(count)]
     enrolled = [await room.enroll(name, token, name * 8) for name in names]
@@ -113,9 +114,11 @@ async def come(room, count):
         await agent.send(t="report", storage={})
         return Sender(name, agent)
 
-    return await asyncio.gather(
-        *(one(name, one_["credential"]) for name, one_ in zip(names, enrolled, strict=True))
-    )
+    pairs = [(name, one_["credential"]) for name, one_ in zip(names, enrolled, strict=True)]
+    senders = []
+    for first in range(0, count, GROUP):
+        senders += await asyncio.gather(*(one(*pair) for pair in pairs[first : first + GROUP]))
+    return senders
 
 
 @pytest.mark.point(46)
