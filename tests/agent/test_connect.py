@@ -1,6 +1,7 @@
 import asyncio
 import json
 import logging
+import os
 
 import pytest
 from aiohttp import web
@@ -39,6 +40,7 @@ async def test_a_start_with_a_token_enrolls_and_then_connects(line):
 
 
 @pytest.mark.spec("credential/file-path", "credential/file-mode-owner-only", "credential/user-data-location")
+@pytest.mark.spec("secret/credential-file-owner-only")
 async def test_the_credential_is_stored_for_its_owner_alone(line):
     token = await line.control.token()
     await line.agent(token=token)
@@ -46,6 +48,7 @@ async def test_the_credential_is_stored_for_its_owner_alone(line):
     path = credential_file(line)
     stored = json.loads(path.read_text())
     assert path.stat().st_mode & 0o777 == 0o600
+    assert path.stat().st_uid == os.getuid()
     assert (stored["format"], stored["name"], stored["url"]) == (1, "box", line.control.url)
     assert stored["credential"].startswith("cdw_")
     assert stored["nonce"] == ""
@@ -284,6 +287,7 @@ async def test_a_second_agent_for_the_same_address_and_folder_is_refused(line):
 
 
 @pytest.mark.spec("direct/agent-warns-once-on-plain-http", "direct/plain-http-still-connects")
+@pytest.mark.spec("plainhttp/agent-warns-once", "plainhttp/agent-still-connects")
 async def test_plain_http_to_another_machine_is_warned_of_once(line, monkeypatch):
     monkeypatch.setattr(Address, "is_loopback", False)
     agent = await line.agent()
@@ -295,6 +299,7 @@ async def test_plain_http_to_another_machine_is_warned_of_once(line, monkeypatch
     assert agent.warnings == [PLAIN_WARNING]
 
 
+@pytest.mark.spec("plainhttp/no-warning-on-loopback")
 async def test_loopback_is_not_warned_of(line):
     agent = await line.agent()
     await line.control.online()

@@ -272,6 +272,7 @@ async def test_a_graceful_stop_stops_the_runs_of_workers(room, kit):
     "restart/shutdown-grace-overrun-interrupted",
     "restart/stop-sent-at-next-connect",
     "restart/graceful-shutdown-ends-waiting-takeover",
+    "limits/graceful-stop-ends-worker-runs",
 )
 async def test_what_does_not_stop_in_time_is_interrupted_and_told_at_its_next_connection(room):
     agent = await room.worker()
