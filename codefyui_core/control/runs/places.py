@@ -71,7 +71,7 @@ class Places:
         return changed
 
     def forget(self) -> None:
-        """Something that ``changed`` can't see is different: a storage backend, say."""
+        """Something that ``changed`` doesn't look at is different: node types, or a storage backend."""
         self._seen = ()
 
     def _offer(self, link: WorkerLink) -> object:
@@ -83,8 +83,6 @@ class Places:
             link.claimed_run,
             (link.view.id, link.incarnation) in self.spent,
             tuple((info.device, info.uuid) for info in link.devices),
-            link.lacks_types,
-            link.node_types,
             dict(link.facts),
         )
 

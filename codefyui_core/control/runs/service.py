@@ -673,6 +673,7 @@ class RunService:
         return self.writer.healthy
 
     def catalog_changed(self) -> None:
+        self._places.forget()
         self._kick()
 
     def stores_changed(self) -> None:
@@ -702,6 +703,7 @@ class RunService:
         await self._desk.want_grant(worker_id, want)
 
     def offers_changed(self, worker_id: str) -> None:
+        self._places.forget()
         self._desk.offers_changed(worker_id)
 
     async def worker_removed(self, worker_id: str, name: str) -> None:
