@@ -57,9 +57,12 @@ def shortest_stories():
     return stories
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.spec(*ROWS.get(name, ()))) for name in CONFIGURATIONS]
-)
+def _marks(name):
+    spec = pytest.mark.spec(*ROWS.get(name, ()))
+    return [spec, pytest.mark.timeout(3600)] if name in LARGE else [spec]
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=_marks(name)) for name in CONFIGURATIONS])
 def test_nothing_breaks_in_any_order_of(name):
     found, _ = searched(name)
     assert found.violation is None, str(found)
