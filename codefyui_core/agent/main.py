@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import os
 import signal
 import sys
 from collections.abc import Callable, Coroutine
@@ -17,6 +18,7 @@ from .link import Ending
 from .one_run import Status
 from .one_shot import serve_one
 from .plan import AgentPlan
+from .service_unit import kill_mode_problem
 
 __all__ = ["Outside", "run_agent"]
 
@@ -44,6 +46,8 @@ async def run_agent(
     outside = outside or Outside()
     stop, drain = stop or asyncio.Event(), drain or asyncio.Event()
     plan = plan.checked()
+    if problem := await asyncio.to_thread(kill_mode_problem, os.environ):
+        warn(problem)
     with _Signals(stop, drain) if outside.signals else nullcontext():
         async with AsyncExitStack() as stack:
             assembly = Assembly(plan, install, outside, connected, warn)
