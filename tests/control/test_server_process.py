@@ -5,6 +5,7 @@ import json
 import os
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import time
@@ -12,6 +13,8 @@ from contextlib import closing
 
 import psutil
 import pytest
+
+from codefyui_core.settings import ControlSettings
 
 DEADLINE_S = 60
 
@@ -103,6 +106,21 @@ def test_what_is_no_http_is_answered_and_leaves_no_traceback(start, tmp_path):
     process.terminate()
     assert process.wait(DEADLINE_S) == 0
     assert "Traceback" not in said(process)
+
+
+@pytest.mark.service
+@pytest.mark.spec("trust/server-serves-no-tls")
+def test_it_speaks_no_tls_and_has_no_setting_for_it(start, tmp_path):
+    port = int(facts_of(start("--port", "0"), tmp_path)["url"].rpartition(":")[2])
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    with (
+        socket.create_connection(("127.0.0.1", port), timeout=DEADLINE_S) as plain,
+        pytest.raises(ssl.SSLError),
+    ):
+        context.wrap_socket(plain)
+    serving = {name for name in ControlSettings.model_fields if {"tls", "ssl", "key"} & set(name.split("_"))}
+    assert serving <= {"tls_cert_file"}  # it shows a proxy's fingerprint, and serves nothing
 
 
 @pytest.mark.service
