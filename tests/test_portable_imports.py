@@ -3,6 +3,8 @@
 import subprocess
 import sys
 
+import pytest
+
 CODE = """
 import asyncio, importlib, multiprocessing, os, pkgutil, select, signal, socket, subprocess, sys
 import aiohttp, aiohttp.web, alembic, click, rich.progress, sqlalchemy.ext.asyncio, watchfiles, psutil, filelock
@@ -33,6 +35,7 @@ assert not failed, failed
 """
 
 
+@pytest.mark.spec("limits/linux-first")
 def test_every_module_imports_without_linux() -> None:
     done = subprocess.run([sys.executable, "-c", CODE], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
