@@ -14,11 +14,14 @@ from .following import FINAL, JsonView, QuietView, RunView, TerminalView, follow
 from .options import json_option, server_options
 from .output import print_json
 
+POOL = "one-shot"
+"""The target that means any one-shot agent; no worker may have that name."""
+
 
 @click.command("run")
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option("--name", help="The run's name; the graph's own by default.")
-@click.option("--target", help="server, any, or a worker's name.")
+@click.option("--target", help="server, any, one-shot, or a worker's name.")
 @click.option("--device", default="auto", show_default=True, help="cpu, auto, cuda, cuda:N, mps.")
 @click.option("--seed", type=click.IntRange(0, 2**32 - 1), help="Make the run repeatable.")
 @click.option(
@@ -94,6 +97,8 @@ def options_of(chosen: dict[str, Any]) -> JsonObject:
     for key in ("target", "seed"):
         if chosen[key] is not None:
             options[key] = chosen[key]
+    if chosen["target"] == POOL:
+        options["target"] = {"pool": POOL}
     for key in ("deterministic", "record_outputs"):
         if chosen[key]:
             options[key] = True

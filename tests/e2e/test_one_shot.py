@@ -63,7 +63,7 @@ def test_job_after_job_takes_one_run_and_its_status_says_how_it_went(once: Site)
     assert once.run(third)["status"] == "succeeded"
     assert [once.run(one)["status"] for one in (first, second)] == ["queued", "queued"]
     row = once.worker("n1")
-    assert (row["status"], row["one_shot"]) == ("offline", True)
+    assert (row["status"], row["one_shot"], row["one_shot_run"]) == ("offline", True, third)
     assert not list(once.root.glob("agent-n1/agent/*.pid"))
     job = start(once, "n1")
     assert job.wait(90) == 0, job.said()
@@ -85,6 +85,7 @@ def test_what_stops_or_refuses_a_job_is_told_by_its_status(once: Site, tmp_path:
     assert second.wait(60) == 2, second.said()
     waiting.popen.send_signal(signal.SIGINT)
     assert waiting.wait(40) == 3, waiting.said()
+    assert (once.worker("n2")["one_shot"], once.worker("n2")["one_shot_run"]) == (True, None)
     named = once.submit(graph("TrialHold", {"file": str(tmp_path / "never")}), target={"worker": "n2"})
     busy = start(once, "n2")
     once.holding(named)

@@ -195,6 +195,7 @@ class WorkerRow(Row):
     trust: JsonObject | None
     same_host: bool
     one_shot: bool
+    one_shot_run: str | None
     drained: bool
     accepting: bool
     platform: str | None

@@ -406,7 +406,10 @@ class Reception:
         """What hello changes in the worker's row."""
         hello, peer = arrival.said, arrival.peer
         same_machine = hello.machine_id == self._room.machine_id
+        has_run = bool(hello.attempts) or bool(self._room.desk().live_attempts(arrival.place))
+        new_job = {"last_one_shot_run": None} if hello.one_shot and hello.accepting and not has_run else {}
         return {
+            **new_job,
             "machine_id": hello.machine_id,
             "home_id": hello.home_id,
             "platform": hello.platform,
@@ -431,7 +434,9 @@ class Reception:
             db_id=room.db.db_id,
             server_epoch=room.db.epoch,
             session=session.number,
-            worker=WorkerIdentity(id=session.worker_id, name=session.view.name),
+            worker=WorkerIdentity(
+                id=session.worker_id, name=session.view.name, instance=session.hello.instance
+            ),
             settings=room.settings.model_copy(update={"window_bytes": session.window_bytes}),
             want_catalog=session.wants_catalog,
             wall_time_ms=milliseconds(room.clock),

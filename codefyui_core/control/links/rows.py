@@ -91,6 +91,7 @@ class RowMaker:
             "trust": trust,
             "same_host": machine_id == self.machine_id,
             "one_shot": worker.last_agent_one_shot,
+            "one_shot_run": worker.last_one_shot_run if worker.last_agent_one_shot else None,
             "drained": worker.drained,
             "accepting": session.accepting if session is not None else False,
             "platform": worker.platform,

@@ -54,6 +54,7 @@ def instance_row(row: WorkerRow, session: Session) -> WorkerRow:
         home_id=hello.home_id,
         platform=hello.platform,
         last_agent_one_shot=True,
+        last_one_shot_run=None,
         devices=tuple(hello.devices),
         version=hello.version,
         connector=hello.connector,

@@ -33,6 +33,8 @@ class WorkerRow:
     disabled: bool = False
     device_policies: Mapping[str, str] = field(default_factory=dict)
     last_agent_one_shot: bool = False
+    last_one_shot_run: str | None = None
+    """Which run its last one-shot agent took; None: it has taken none."""
     devices: tuple[DeviceInfo, ...] = ()
     version: str = ""
     connector: str = ""
@@ -51,7 +53,7 @@ class WorkerRow:
 def worker_of(row: Row[Any]) -> WorkerRow:
     """A row of the table ``workers``."""
     stored: dict[str, Any] = dict(row._mapping)
-    for name in ("name_key", "credential_hash", "last_one_shot_run"):
+    for name in ("name_key", "credential_hash"):
         del stored[name]
     for name in ("device_policies", "plugins", "facts"):
         stored[name] = stored[name] or {}

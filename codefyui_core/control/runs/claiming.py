@@ -1,10 +1,16 @@
 """Runs that one agent was started for (``--run-id``): may it have that run, and is it still to be had?"""
 
+from sqlalchemy import update
+
+from codefyui_core.control.db.tables import workers
 from codefyui_core.runs.options import PoolTarget, WorkerTarget
+from codefyui_core.runs.record import RunRecord
 
 from .board import Board, Needs, Request
+from .decisions import Decision
 from .desk import Claim, WorkerDirectory, WorkerLink
 from .places import has_types, worker_devices
+from .unit import Unit
 
 
 def claim_problem(board: Board, claim: Claim) -> str | None:
@@ -39,6 +45,19 @@ def _unfit(request: Request, claim: Claim) -> str | None:
         offered = ", ".join(claim.devices) or "nothing"
         return f"run {claim.run_id} needs {needs.device}, and this agent offers {offered}"
     return None
+
+
+def noting_run(decision: Decision, worker_id: str) -> Decision:
+    """T2 for a one-shot agent: its worker's entry says which run it took."""
+
+    async def decide(unit: Unit) -> RunRecord | None:
+        placed = await decision(unit)
+        if placed is not None:
+            taken = update(workers).where(workers.c.id == worker_id).values(last_one_shot_run=placed.id)
+            await unit.connection.execute(taken)
+        return placed
+
+    return decide
 
 
 class Claimants:

@@ -21,6 +21,7 @@ from codefyui_core.runs.record import AttemptRecord, RunRecord, split_identity
 from codefyui_core.runs.status import Cause
 
 from .board import Board, Request
+from .claiming import noting_run
 from .decisions import drop, failed, place
 from .desk import WorkerLink
 from .fold import hash_lease
@@ -199,7 +200,10 @@ class Dispatcher:
             grant_version=0 if ready.staged is None or ready.staged.grant is None else 1,
         )
         self._board.leases[(request.run_id, number)] = lease
-        placed = await self._writer.run(place(request.run_id, attempt, link.view.name, ready.warnings))
+        decision = place(request.run_id, attempt, link.view.name, ready.warnings)
+        if link.view.one_shot and not instance:
+            decision = noting_run(decision, worker_id)
+        placed = await self._writer.run(decision)
         if placed is None:
             self._board.leases.pop((request.run_id, number), None)
             return None

@@ -67,6 +67,19 @@ async def test_that_the_last_agent_was_one_shot_survives_a_restart(make_room):
         assert not (await room.row())["one_shot"]
 
 
+async def test_the_entry_names_the_run_of_the_last_job_until_the_next_one_comes(room, credential):
+    agent = await room.online(credential, **one_shot())
+    (link,) = room.service.live()
+    await room.service._workers.update(link.view.id, last_one_shot_run="r1")  # as placing it does
+    await gone(room, agent)
+    attempt = {"run_id": "r1", "attempt": 1, "lease": "x", "db_id": "d", "phase": "ended"}
+    agent = await room.online(credential, **one_shot(attempts=[attempt], accepting=False))
+    assert (await room.row())["one_shot_run"] == "r1"
+    await gone(room, agent)
+    agent = await room.online(credential, **one_shot("b"))
+    assert (await room.row())["one_shot_run"] is None
+
+
 # ---------------------------------------------------------------- --run-id
 
 

@@ -35,6 +35,7 @@ async def test_the_row_of_a_connected_worker(room, credential):
         "trust": {"kind": "local"},
         "same_host": False,
         "one_shot": False,
+        "one_shot_run": None,
         "drained": False,
         "accepting": True,
         "platform": "Linux",
