@@ -39,6 +39,7 @@ async def test_a_cut_line_loses_and_doubles_nothing(line):
 
 
 @pytest.mark.spec("drop/run-ending-during-outage-is-delivered", "restart/resumes-when-worker-still-has-run")
+@pytest.mark.spec("restart/unclean-stop-leaves-runs-executing")
 async def test_what_a_run_says_while_the_control_plane_is_down_is_delivered_afterwards(line):
     await line.agent()
     stored, process = await begin(line)

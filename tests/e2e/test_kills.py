@@ -78,6 +78,7 @@ def test_a_killed_agent_takes_its_runs_along_and_the_next_one_tells_the_end(site
     site.wait_status(after, "succeeded")
 
 
+@pytest.mark.spec("restart/duplicates-bounded-to-last-second")
 def test_a_run_goes_on_while_the_control_plane_is_killed_and_comes_back(site: Site) -> None:
     site.start_server()
     site.keep_port()
