@@ -17,7 +17,11 @@ LIMIT_BYTES = 192 << 20
 
 def _made(folder, limit):
     folder.mkdir()
-    (folder / limit).write_text(str(LIMIT_BYTES))
+    try:
+        (folder / limit).write_text(str(LIMIT_BYTES))
+    except OSError:
+        folder.rmdir()
+        raise
     return folder
 
 
