@@ -100,7 +100,7 @@ class Idle:
     async def welcomed(self, welcome: Welcome, session: AgentSession) -> None:
         return
 
-    def gathering_s(self) -> float:
+    def gathering_s(self, window_bytes: int) -> float:
         return 0.0
 
     async def next_batch(self, window_bytes: int) -> Batch | None:

@@ -216,8 +216,8 @@ class Agent:
     def next_part(self) -> ReadReply | None:
         return self._reads.next_part()
 
-    def gathering_s(self) -> float:
-        return self.holdings.gathering_s()
+    def gathering_s(self, window_bytes: int) -> float:
+        return self.holdings.gathering_s(window_bytes)
 
     async def next_batch(self, window_bytes: int) -> Batch | None:
         return await self.holdings.next_batch(window_bytes)

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -203,39 +203,43 @@ class Holdings:
     def _live_keys(self) -> Sequence[AttemptKey]:
         return [AttemptKey(run_id=run_id, attempt=number) for run_id, number in self._lives]
 
-    def gathering_s(self) -> float:
+    def gathering_s(self, window_bytes: int) -> float:
         """How long the next batch still gathers what comes, in seconds; not positive: it doesn't."""
-        waiting = (key for key, one in self._attempts.items() if one.sendable)
-        return self._turns.wait_s(waiting, asyncio.get_running_loop().time())
+        return self._turns.wait_s(self._rooms(window_bytes), asyncio.get_running_loop().time())
 
     async def next_batch(self, window_bytes: int) -> Batch | None:
         """Of the attempts in turn; None when nothing may be sent now."""
-        unacked = sum(one.unacked_bytes for one in self._attempts.values())
-        if unacked >= window_bytes:
-            return None
         now = asyncio.get_running_loop().time()
-        waiting = [key for key, one in self._attempts.items() if one.sendable]
-        for key in self._turns.order(waiting, self._is_live, now):
+        rooms = self._rooms(window_bytes)
+        for key in self._turns.order(rooms, self._is_live, now):
             attempt = self._attempts.get(key)
-            room = 0 if attempt is None else self._share(key, window_bytes) - unacked
-            if attempt is None or room < min(BATCH_BYTES, window_bytes) // WORTH_PART:
+            if attempt is None:
                 continue
             live = self._is_live(key)
-            batch = await attempt.batch(min(BATCH_BYTES, room))
+            batch = await attempt.batch(min(BATCH_BYTES, rooms[key]))
             if batch is not None and key in self._attempts:
                 self._turns.sent(key, now, live=live, full=attempt.sendable)
                 return batch
         return None
 
+    def _rooms(self, window_bytes: int) -> Mapping[tuple[str, int], int]:
+        """Bytes that each attempt with something to send may send now, where that is worth a batch. Old events
+        leave room for live ones: what fills the window is taken in before what comes next.
+        """
+        unacked = sum(one.unacked_bytes for one in self._attempts.values())
+        live = {key for key in self._attempts if self._is_live(key)}
+        backlog = window_bytes // BACKLOG_PART if live else window_bytes
+        rooms = {
+            key: (window_bytes if key in live else backlog) - unacked
+            for key, one in self._attempts.items()
+            if one.sendable
+        }
+        worth = min(BATCH_BYTES, window_bytes) // WORTH_PART
+        return {key: room for key, room in rooms.items() if room >= worth}
+
     def _is_live(self, key: tuple[str, int]) -> bool:
         """Its run executes, and the line keeps up with it."""
         return not (self._attempts[key].ended or self._turns.behind(key))
-
-    def _share(self, key: tuple[str, int], window_bytes: int) -> int:
-        """Old events leave room for live ones: what fills the window is taken in before what comes next."""
-        if self._is_live(key) or not any(map(self._is_live, self._attempts)):
-            return window_bytes
-        return window_bytes // BACKLOG_PART
 
     def acked(self, entries: Iterable[AckEntry]) -> None:
         for entry in entries:

@@ -308,7 +308,7 @@ class Duty:
             protocol=1, version="1", name="n", incarnation="i", home_id="h", machine_id="m", attempts=()
         )
 
-    def gathering_s(self):
+    def gathering_s(self, window_bytes):
         return 0.0
 
     async def next_batch(self, window_bytes):
