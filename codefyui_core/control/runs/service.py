@@ -5,11 +5,10 @@ Thin: it makes the parts and hands calls on. The parts never import this module.
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from sqlalchemy import select
-from sqlalchemy.exc import DBAPIError
 
 from codefyui_core.clocks import AttentiveClock
 from codefyui_core.control.db.database import Database
@@ -24,12 +23,12 @@ from codefyui_core.plugin.values import JsonObject
 from codefyui_core.plugin.views import AttemptView, RunWarning
 from codefyui_core.runner.api import RunStarter
 from codefyui_core.runner.memory import free_memory
-from codefyui_core.runs.machine import Effect, Event, State
+from codefyui_core.runs.machine import Effect, State
 from codefyui_core.runs.options import ServerTarget
 from codefyui_core.runs.queue import Candidate, Capacity, Reason, Room
 from codefyui_core.runs.record import RunRecord, split_identity
 from codefyui_core.runs.sharing import Policy
-from codefyui_core.runs.status import ACTIVE, Cause, StopReason
+from codefyui_core.runs.status import ACTIVE, StopReason
 from codefyui_core.runs.steps import Change
 from codefyui_core.settings import ControlSettings, Install
 from codefyui_core.wire.messages import (
@@ -66,6 +65,7 @@ from .reading import Reader
 from .reasons import LOADING, STOPPING, Reasons
 from .receipts import Receipts
 from .removal import Removal
+from .shutdown import Shutdown
 from .storing import Storing
 from .submit import Judge, read_options
 from .tasks import Tasks
@@ -110,9 +110,6 @@ class RunService:
         self._settings = settings
         self._clock = clock
         self._log = log
-        self._stopping = False
-        self._keeping = False
-        """It stops and leaves what executes on workers to the next start."""
         self._tasks = Tasks(log)
         self._placing = Tasks(log)
         self._storages = Storages(backends=registry.backends, stores=stores)
@@ -172,6 +169,16 @@ class RunService:
             abandoned=self._abandoned,
             outputs=recorded,
         )
+        self._shutdown = Shutdown(
+            db=db,
+            board=self.board,
+            writer=self.writer,
+            feeds=self._feeds,
+            own=self._own,
+            placing=self._placing,
+            clock=clock,
+            log=log,
+        )
         self._grants = Grants(
             board=self.board,
             storages=self._storages,
@@ -200,7 +207,7 @@ class RunService:
             log=log,
             grace_s=grace_s,
             kick=self._kick,
-            stopping=lambda: self._stopping and not self._keeping,
+            stopping=lambda: self._shutdown.ends_all,
             resend=self._resend,
         )
         self._dispatcher = Dispatcher(
@@ -291,83 +298,15 @@ class RunService:
 
     async def stop(self, keep: bool, grace_s: float) -> None:
         """Intent first, then its effects. ``keep``: runs on workers go on, the next start takes them over."""
-        if self._stopping:
+        if not self._shutdown.begin(keep=keep):
             return
-        self._stopping, self._keeping = True, keep
         try:
-            await self._db.mark_shutdown("keep" if keep else "stop")
-        except DBAPIError as error:
-            self._log.error("that the server stops can't be stored: %s", error)
-        try:
-            await self._within(grace_s, self._placing.wait())
-            await self._stop_runs(keep=keep, grace_s=grace_s)
-        except CodefyError as error:
-            self._log.error("not every run could be stopped in order: %s", error.message)
+            await self._shutdown.end_runs(grace_s)
         finally:
             self._desk.graces.stop_all()
             await self._tasks.aclose()
             await self._placing.aclose()
             await self.writer.aclose()
-
-    async def _stop_runs(self, *, keep: bool, grace_s: float) -> None:
-        if not keep:
-            await self._end_left(away_only=True)
-        for record in list(self.board.flights.values()):
-            if record.state in decisions.EXECUTING and (record.now.worker_id is None or not keep):
-                await self.writer.run(decisions.stop(record.id, StopReason.SERVER_STOP))
-        await self._wait_for_ends(grace_s, own_only=keep)
-        await self._within(grace_s, self._kill_own())
-        if not keep:
-            await self._end_left(away_only=False)
-
-    async def _kill_own(self) -> None:
-        executions = self._own.all()
-        for execution in executions:
-            await execution.kill()
-        for execution in executions:
-            await execution.ended.wait()
-
-    async def _within(self, seconds: float, work: Coroutine[Any, Any, None]) -> None:
-        """Wait for something, but not for ever; what isn't done by then is cancelled."""
-        doing = asyncio.ensure_future(work)
-        over = asyncio.ensure_future(self._clock.delay(seconds))
-        try:
-            await asyncio.wait((doing, over), return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            doing.cancel()
-            over.cancel()
-            await asyncio.wait((doing, over))
-
-    async def _wait_for_ends(self, grace_s: float, *, own_only: bool) -> None:
-        """Until nothing executes, at most for the grace."""
-        with self._feeds.watching() as watcher:
-            over = asyncio.ensure_future(self._clock.delay(grace_s))
-            try:
-                while self._executing(own_only=own_only) and not over.done():
-                    news = asyncio.ensure_future(watcher.wake.wait())
-                    await asyncio.wait((news, over), return_when=asyncio.FIRST_COMPLETED)
-                    news.cancel()
-                    watcher.take()
-            finally:
-                over.cancel()
-
-    def _executing(self, *, own_only: bool) -> bool:
-        return any(
-            record.state in decisions.EXECUTING and (record.now.worker_id is None or not own_only)
-            for record in self.board.flights.values()
-        )
-
-    async def _end_left(self, *, away_only: bool) -> None:
-        """T6: the last line of a shutdown, for runs of workers."""
-        text = "the server was stopped before its worker reported the end"
-        conclusion = decisions.interrupted(text, Cause.SHUTDOWN)
-        states = decisions.AWAY if away_only else decisions.EXECUTING
-        for record in list(self.board.flights.values()):
-            if record.state in states and record.now.worker_id is not None:
-                end = decisions.end_alone(
-                    record.id, Event.SHUTDOWN_OVER, record.attempt, lambda _record: conclusion
-                )
-                await self.writer.run(end)
 
     async def _prune(self) -> None:
         try:
@@ -390,7 +329,7 @@ class RunService:
                 self._reasons.notes.pop(after.id, None)
         if changes or deleted:
             self._kick()
-        if ended and not self._stopping:
+        if ended and not self._shutdown.begun:
             self._tasks.start(self._prune(), name="retention")
 
     def _stop_own(self, record: RunRecord) -> None:
@@ -409,7 +348,7 @@ class RunService:
         return () if catalog is None else catalog.devices
 
     def _why_nothing_goes(self) -> Reason | None:
-        if self._stopping:
+        if self._shutdown.begun:
             return STOPPING
         return LOADING if self._catalog() is None else None
 
@@ -477,7 +416,7 @@ class RunService:
         Raises: GraphInvalid; CodefyError ``run.option_*``, ``target.*``, ``storage.*``, ``request.*``,
         ``catalog.loading``, ``server.stopping``, ``server.busy``.
         """
-        if self._stopping:
+        if self._shutdown.begun:
             raise CodefyError("The server is stopping; submit again when it is back.", code="server.stopping")
         catalog = self._catalog()
         if catalog is None:

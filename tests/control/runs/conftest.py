@@ -440,7 +440,7 @@ class Room:
 
     async def close(self):
         if self.service is not None:
-            if not self.service._stopping:
+            if not self.service._shutdown.begun:
                 for process in self.starter.processes.values():
                     process._stubborn = False
                 await self.crash()
