@@ -357,3 +357,20 @@ async def test_what_a_restored_database_lacks_and_the_spool_gave_up_is_a_counted
     assert skip.payload == {"from": 3, "to": kept_from - 1, "reason": "not_kept"}
     assert texts(stored) == [f"{n:03d}" for n in (0, *range(kept_from - 2, 20))]
     assert stored.final == "succeeded"
+
+
+@pytest.mark.point(7)
+async def test_an_attempt_that_was_accepted_and_never_began_is_ended_by_the_next_agent(line):
+    line.starter.ready_at_once = False
+    agent = await line.agent()
+    stored = await line.control.assign()
+    process = await line.starter.process()
+    await line.until(lambda: stored.position == 1)
+    await agent.kill()
+    line.starter.ready_at_once = True
+    await line.agent()
+    await line.until(lambda: stored.final)
+    assert not process.went.done()
+    assert len(line.starter.processes) == 1
+    assert stored.kinds == ["accepted", "end"]
+    assert (stored.final, stored.items[-1].payload["stop_reason"]) == ("interrupted", "agent_restarted")

@@ -78,6 +78,30 @@ def test_a_killed_agent_takes_its_runs_along_and_the_next_one_tells_the_end(site
     site.wait_status(after, "succeeded")
 
 
+@pytest.mark.point(22)
+def test_a_run_that_ended_while_both_sides_were_down_is_told_as_soon_as_they_are_back(
+    site: Site, tmp_path: Path
+) -> None:
+    server = site.start_server()
+    site.keep_port()
+    agent = site.start_agent("box")
+    run_id = site.submit(graph("TrialHold", {"file": str(tmp_path / "never")}), target="box")
+    site.holding(run_id)
+    processes = agent.descendants()
+    server.kill()
+    agent.kill()
+    _, alive = psutil.wait_procs(processes, timeout=5)
+    assert not alive, [p.cmdline() for p in alive]
+    site.start_server()
+    assert site.run(run_id)["status"] == "disconnected"
+    site.start_agent("box")
+    row = site.wait_end(run_id)
+    assert (row["status"], row["cause"]) == ("interrupted", "lease_lost")
+    assert gapless(site.events(run_id))
+    after = site.submit(graph("TrialCount", {"n": 2}), target="box")
+    site.wait_status(after, "succeeded")
+
+
 @pytest.mark.spec("restart/duplicates-bounded-to-last-second")
 def test_a_run_goes_on_while_the_control_plane_is_killed_and_comes_back(site: Site) -> None:
     site.start_server()

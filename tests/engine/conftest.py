@@ -297,7 +297,17 @@ class Engine:
             samples=folder / "samples",
         )
 
-    def run(self, document, *, should_stop=lambda: False, cache=None, limits=None, device="cpu", recorder=None, **options):
+    def run(
+        self,
+        document,
+        *,
+        should_stop=lambda: False,
+        cache=None,
+        limits=None,
+        device="cpu",
+        recorder=None,
+        **options,
+    ):
         lines = Lines()
         job = Job(
             run_id="run-1",
@@ -307,7 +317,9 @@ class Engine:
             places=self.places,
             limits=limits or Limits(),
         )
-        outcome = run(job, self.nodes, lambda line: lines.append(json.loads(line)), should_stop, cache, recorder)
+        outcome = run(
+            job, self.nodes, lambda line: lines.append(json.loads(line)), should_stop, cache, recorder
+        )
         lines.outcome = outcome
         return lines
 

@@ -13,7 +13,9 @@ def test_other_addresses_did(address):
     assert not _is_loopback(address)
 
 
-@pytest.mark.spec("direct/panel-badge-plain-http", "plainhttp/panel-badge", "plainhttp/loopback-peer-no-badge")
+@pytest.mark.spec(
+    "direct/panel-badge-plain-http", "plainhttp/panel-badge", "plainhttp/loopback-peer-no-badge"
+)
 @pytest.mark.parametrize(
     ("loopback", "encrypted", "marked"),
     [(False, False, True), (False, True, False), (True, False, False), (True, True, False)],
