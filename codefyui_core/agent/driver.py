@@ -9,8 +9,6 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-import orjson
-
 from codefyui_core.errors import CodefyError, StorageProblem
 from codefyui_core.ids import RunId, WorkerId
 from codefyui_core.outputs import OutputStore
@@ -18,6 +16,8 @@ from codefyui_core.plugin.storage import AnyBackend, Output, StorageAgent, Stora
 from codefyui_core.plugin.values import JsonObject
 from codefyui_core.plugin.views import AttemptView
 from codefyui_core.runner.api import NOT_RECORDED, Ending, Go, Launch, RunProcess, RunStarter, record_spec
+from codefyui_core.runs.events import EventType
+from codefyui_core.runs.spoken import Spoken, read_line, said_text, unreadable
 from codefyui_core.runs.status import Cause, Outcome, StopReason
 from codefyui_core.wire.limits import EVENT_BYTES
 from codefyui_core.wire.messages import AcceptedItem, Assign, DeviceInfo, EndItem, ExitedItem, ItemKind
@@ -229,33 +229,36 @@ class Driver:
     async def _line(self, line: bytes) -> None:
         await self._with.room()
         try:
-            said = orjson.loads(line)
-            kind, payload = said["kind"], said.get("payload") or {}
-        except (ValueError, KeyError, TypeError):
-            self._log.warning("run %s said something unreadable", self._assign.run_id)
+            said = read_line(line)
+        except ValueError as error:
+            await self._unreadable(line, error)
             return
-        if kind == "outcome":
-            self._outcome = payload
-        elif kind == "environment":
-            await self._stream.append(ItemKind.ENVIRONMENT, line)
-        elif said.get("type") == "artifact":
+        if said.kind == "outcome":
+            self._outcome = said.payload
+        elif said.type == EventType.ARTIFACT:
             await self._artifact(said)
         else:
-            await self._stream.append(ItemKind.EVENT, self._fitting(line, said))
+            await self._say(ItemKind(said.kind), line, said)
 
-    def _fitting(self, line: bytes, said: dict[str, Any]) -> bytes:
-        if len(line) <= EVENT_BYTES:
-            return line
-        large = {"type": said.get("type"), "bytes": len(line)}
-        return item(ItemKind.EVENT, large, type="event_too_large", ts=said.get("ts"))
+    async def _unreadable(self, line: bytes, error: ValueError) -> None:
+        self._log.warning("run %s wrote an unreadable line: %.300s", self._assign.run_id, error)
+        note = item(ItemKind.EVENT, unreadable(line, error), type=EventType.UNSTORABLE)
+        await self._stream.append(ItemKind.EVENT, note)
 
-    async def _artifact(self, said: dict[str, Any]) -> None:
+    async def _say(self, kind: ItemKind, text: bytes, said: Spoken, *, must_sync: bool = False) -> None:
+        """An item of the run, or its size in its place."""
+        if len(text) > EVENT_BYTES:
+            large = {"type": said.type or said.kind, "bytes": len(text)}
+            kind, text = ItemKind.EVENT, item(ItemKind.EVENT, large, type="event_too_large", ts=said.ts)
+        await self._stream.append(kind, text, must_sync=must_sync)
+
+    async def _artifact(self, said: Spoken) -> None:
         """Told of once it is where it goes, or given up."""
-        payload = dict(said["payload"])
+        payload = dict(said.payload)
         if self._session is not None:
             payload |= await self._publish(self._session, payload)
-        event = item(ItemKind.EVENT, payload, type="artifact", ts=said.get("ts"))
-        await self._stream.append(ItemKind.EVENT, event, must_sync=True)
+        event = item(ItemKind.EVENT, payload, type="artifact", ts=said.ts)
+        await self._say(ItemKind.EVENT, event, said, must_sync=True)
 
     async def _publish(self, session: StorageSession[Any, Any], payload: dict[str, Any]) -> dict[str, Any]:
         try:
@@ -323,8 +326,8 @@ class Driver:
         machine = self._attempt.machine
         end = EndItem(
             outcome=_outcome(self._outcome.get("outcome")),
-            error=_text(self._outcome.get("error")),
-            cause=_text(self._outcome.get("cause")),
+            error=said_text(self._outcome.get("error")),
+            cause=said_text(self._outcome.get("cause")),
             stop_reason=machine.stop_reason,
             grace_s=machine.grace_s,
         )
@@ -360,10 +363,6 @@ def _exited(ending: Ending) -> dict[str, Any]:
 
 def _outcome(value: object) -> Outcome | None:
     return Outcome(value) if isinstance(value, str) and value in set(Outcome) else None
-
-
-def _text(value: object) -> str | None:
-    return value if isinstance(value, str) else None
 
 
 def _cause(error: CodefyError) -> str:

@@ -22,9 +22,9 @@ MAX_PAYLOAD = 1 << 20
 MAX_ARTIFACT_ID = 128
 MAX_INT = 2**63 - 1
 _TYPE = re.compile(r"[A-Za-z][A-Za-z0-9_.:-]{0,63}")
-# orjson makes a float of an integer that 64 bits don't hold.
-_LONG_NUMBER = re.compile(r"[0-9]{19}")
-_LONG_NUMBER_BYTES = re.compile(rb"[0-9]{19}")
+# orjson makes a float of an integer that 64 bits don't hold, and infinity of a float over all doubles.
+_LONG_NUMBER = re.compile(r"[0-9]{19}|[0-9][eE]\+?[0-9]{3}")
+_LONG_NUMBER_BYTES = re.compile(rb"[0-9]{19}|[0-9][eE]\+?[0-9]{3}")
 
 
 class EventType(StrEnum):
@@ -166,13 +166,20 @@ def _escaped(payload: Mapping[str, Any]) -> str:
 def read_text(text: str | bytes) -> Any:
     """The value of JSON; lone surrogates and integers of any size come back as they were.
 
-    Raises: ValueError for what is no JSON, a bare NaN included.
+    Raises: ValueError for what is no JSON, a bare NaN included, and for a number over all doubles.
     """
     long = _LONG_NUMBER_BYTES.search(text) if isinstance(text, bytes) else _LONG_NUMBER.search(text)
     if long is None:
         with contextlib.suppress(orjson.JSONDecodeError):
             return orjson.loads(text)
-    return json.loads(text, parse_constant=_refuse_constant)
+    return json.loads(text, parse_constant=_refuse_constant, parse_float=_finite)
+
+
+def _finite(word: str) -> float:
+    number = float(word)
+    if math.isinf(number):
+        raise ValueError(f"{word[:40]} is over all doubles")
+    return number
 
 
 def _refuse_constant(word: str) -> NoReturn:

@@ -15,8 +15,9 @@ from codefyui_core.outputs import OutputStore
 from codefyui_core.plugin.values import JsonObject
 from codefyui_core.runner.api import NOT_RECORDED, Ending, Go, Launch, RunProcess, RunStarter, record_spec
 from codefyui_core.runner.install_folders import folder_spec
-from codefyui_core.runs.events import EventType, read_text
+from codefyui_core.runs.events import EventType
 from codefyui_core.runs.queue import kind_of
+from codefyui_core.runs.spoken import read_line, said_text, unreadable
 from codefyui_core.runs.status import Cause, Outcome, StopReason
 from codefyui_core.settings import ControlSettings, Install, environment_of_runs
 from codefyui_core.wire.messages import DeviceInfo, Item, ItemKind
@@ -32,10 +33,6 @@ MAX_ITEMS = 500
 RETRY_S = 1.0
 WRITES_FOR_S = 300.0
 """The longest that a run may take to write what it recorded, after its outcome."""
-
-
-_SPOKEN = {"event": ItemKind.EVENT, "environment": ItemKind.ENVIRONMENT}
-"""The items that a run process may say; the others are the server's to make."""
 
 
 class Buffer:
@@ -194,25 +191,23 @@ class Execution:
     async def _items(self, line: bytes) -> Sequence[Item]:
         """The item that a line is; none for the outcome, which is kept for the end."""
         try:
-            said = read_text(line)
-            kind, payload = said["kind"], said.get("payload") or {}
-            if kind == "outcome":
-                self._keep(payload)
+            said = read_line(line)
+            if said.kind == "outcome":
+                self._keep(said.payload)
                 return ()
-            if kind == "event" and said["type"] == EventType.ARTIFACT:
+            payload = said.payload
+            if said.type == EventType.ARTIFACT:
                 payload = await asyncio.to_thread(own_artifact, payload, self._around.folders)
-            ts = said.get("ts")
-            type_ = str(said["type"]) if kind == "event" else None
-            return (
-                Item(kind=_SPOKEN[kind], type=type_, payload=payload, ts=ts if isinstance(ts, int) else None),
-            )
-        except (KeyError, ValueError, TypeError, AttributeError) as error:
-            self._around.log.warning("run %s wrote an unreadable line: %s", self.run_info.run_id, error)
-            return (_item(ItemKind.EVENT, {"reason": str(error), "bytes": len(line)}, EventType.UNSTORABLE),)
+        except (KeyError, ValueError, TypeError, OSError) as error:
+            self._around.log.warning("run %s wrote an unreadable line: %.300s", self.run_info.run_id, error)
+            return (_item(ItemKind.EVENT, unreadable(line, error), EventType.UNSTORABLE),)
+        return (Item(kind=ItemKind(said.kind), type=said.type, payload=payload, ts=said.ts),)
 
     def _keep(self, payload: Mapping[str, Any]) -> None:
         self._said = Said(
-            outcome=Outcome(payload["outcome"]), error=payload.get("error"), cause=payload.get("cause")
+            outcome=Outcome(payload["outcome"]),
+            error=said_text(payload.get("error")),
+            cause=said_text(payload.get("cause")),
         )
 
     async def _end(self, ending: Ending | None) -> None:
