@@ -134,6 +134,7 @@ STATUS_BY_CODE: Mapping[str, int] = MappingProxyType(
         "request.invalid": 400,
         "request.not_json": 422,
         "request.too_large": 413,
+        "request.too_slow": 408,
         "request.schema": 422,
         "auth.token": 403,
         "auth.worker_unknown": 401,

@@ -82,7 +82,7 @@ def make_app(plane: ControlPlane) -> web.Application:
     app.on_shutdown.append(_end_streams(plane))
     routes = all_routes(plane)
     gate = Gate(token=lambda: plane.token, workers=PlaneCallers(plane))
-    mount(app, routes, gate, plane.settings.max_run_body_bytes)
+    mount(app, routes, gate, plane.settings.max_run_body_bytes, plane.clock)
     plane.link_routes = link_routes(routes)
     app.router.add_get("/ws/worker", plane.workers.handle)
     document = openapi.describe(routes, version=plane.version)

@@ -80,7 +80,7 @@ class LinkListener:
         )
         app.on_response_prepare.append(name_answer)
         gate = Gate(token=lambda: plane.token, workers=PlaneCallers(plane))
-        mount(app, self._routes, gate, plane.settings.max_run_body_bytes)
+        mount(app, self._routes, gate, plane.settings.max_run_body_bytes, plane.clock)
         app.router.add_get("/ws/worker", self._socket)
         return app
 

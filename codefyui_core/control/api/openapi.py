@@ -157,7 +157,7 @@ def _contents(route: Route, refs: Refs) -> dict[str, Any]:
 def _failures(route: Route) -> dict[str, Any]:
     codes = [*ALWAYS, *BY_AUTH[route.auth], *route.errors]
     if route.request is not None:
-        codes += ["request.not_json", "request.schema", "request.too_large"]
+        codes += ["request.not_json", "request.schema", "request.too_large", "request.too_slow"]
     if route.query is not None:
         codes.append("request.invalid")
     by_status: dict[int, list[str]] = defaultdict(list)

@@ -7,9 +7,12 @@ from typing import Protocol
 
 from aiohttp import HttpVersion11, web
 
+from codefyui_core.clocks import AttentiveClock
 from codefyui_core.errors import CodefyError
 from codefyui_core.plugin.http import Auth, Caller, Route
 from codefyui_core.plugin.views import AttemptView, WorkerView
+
+from .pace import at_a_pace
 
 TOKEN_HEADER = "X-CodefyUI-Token"  # noqa: S105  the name of a header
 LINK = web.RequestKey("link", str)
@@ -87,16 +90,24 @@ class Gate:
         return await self.workers.authenticate_view(credential)
 
 
-def mount(app: web.Application, routes: Sequence[OwnedRoute], gate: Gate, default_limit: int) -> None:
+def mount(
+    app: web.Application,
+    routes: Sequence[OwnedRoute],
+    gate: Gate,
+    default_limit: int,
+    clock: AttentiveClock,
+) -> None:
     """Add every route to the application."""
     for owned in routes:
         route = owned.route
         limit = default_limit if route.body_limit_bytes is None else route.body_limit_bytes
-        handler = _guarded(route, gate, limit)
+        handler = _guarded(route, gate, limit, clock)
         app.router.add_route(route.method, route.path, handler, expect_handler=_not_yet)
 
 
-def _guarded(route: Route, gate: Gate, limit: int) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
+def _guarded(
+    route: Route, gate: Gate, limit: int, clock: AttentiveClock
+) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
     async def handle(request: web.Request) -> web.StreamResponse:
         caller = await gate.caller(request, route)
         length = request.content_length
@@ -105,7 +116,8 @@ def _guarded(route: Route, gate: Gate, limit: int) -> Callable[[web.Request], Aw
                 f"The body has {length} bytes; this route takes {limit}.", code="request.too_large"
             )
         await _ask_for_body(request)
-        return await route.handler(request.clone(client_max_size=limit), caller)
+        async with at_a_pace(request.content, clock):
+            return await route.handler(request.clone(client_max_size=limit), caller)
 
     return handle
 

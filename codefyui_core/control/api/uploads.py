@@ -96,6 +96,7 @@ def _family_routes(store: Uploads, limit: int) -> list[Route]:
                 "upload.exists",
                 "request.invalid",
                 "request.too_large",
+                "request.too_slow",
                 "storage.full",
             ),
             summary=f"Upload into {store.family.value}",

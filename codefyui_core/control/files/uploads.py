@@ -4,15 +4,18 @@ import asyncio
 import errno
 import hashlib
 import unicodedata
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path, PurePosixPath
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TypeVar
 
 from codefyui_core.errors import BadName, CodefyError
 from codefyui_core.files import Family, SafeFolder, sha256_of
 from codefyui_core.portable_names import check_name
+
+T = TypeVar("T")
 
 EXTENSIONS: dict[Family, frozenset[str]] = {
     Family.MODELS: frozenset({".pt", ".pth", ".safetensors", ".ckpt", ".bin"}),
@@ -74,8 +77,7 @@ class Uploads:
     async def _store(self, name: str, chunks: AsyncIterator[bytes], *, overwrite: bool) -> dict[str, Any]:
         with await asyncio.to_thread(SafeFolder, self.folder, create=True) as folder, ExitStack() as undo:
             writing = folder.write(name)
-            out = await asyncio.to_thread(writing.__enter__)
-            undo.push(writing)
+            out = await _through(lambda: undo.enter_context(writing))
             size, sha256 = await self._take(name, chunks, out)
             async with self._placing:
                 before = await asyncio.to_thread(self._present, name)
@@ -106,7 +108,7 @@ class Uploads:
                     f"{name} is larger than {self.limit_bytes} bytes (CODEFYUI_MAX_UPLOAD_SIZE).",
                     code="request.too_large",
                 )
-            await asyncio.to_thread(keep, chunk)
+            await _through(partial(keep, chunk))
         return size, digest.hexdigest()
 
     def _present(self, name: str) -> str | None:
@@ -153,3 +155,13 @@ class _Same(Exception):
     def __init__(self, stored: dict[str, Any]) -> None:
         super().__init__()
         self.stored = stored
+
+
+async def _through(work: Callable[[], T]) -> T:
+    """In a thread, and to its end also when the upload is cut meanwhile: what it opened is there to be undone."""
+    doing = asyncio.ensure_future(asyncio.to_thread(work))
+    try:
+        return await asyncio.shield(doing)
+    except asyncio.CancelledError:
+        await asyncio.wait({doing})
+        raise
