@@ -8,10 +8,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
 
+from sqlalchemy import insert
+
 from codefyui_core.builtin.nodes.start import Start
 from codefyui_core.builtin.nodes.text_input import TextInput
 from codefyui_core.clocks import AttentiveClock
 from codefyui_core.control.db.database import Database
+from codefyui_core.control.db.tables import workers
 from codefyui_core.control.runs.desk import KnownWorker, WorkerLink
 from codefyui_core.control.runs.service import RunService
 from codefyui_core.graph import Definitions
@@ -85,6 +88,13 @@ class Nodes:
     devices: Sequence[DeviceInfo] = (CPU,)
 
 
+async def enrol(database: Database, worker_id: str) -> None:
+    """A worker without a credential."""
+    row = {"id": worker_id, "name": "bench", "name_key": "bench", "credential_hash": "", "created_at": 0}
+    async with database.begin() as connection:
+        await connection.execute(insert(workers).values(**row))
+
+
 @dataclass(slots=True, kw_only=True)
 class FoldRoom:
     """``service.items`` takes what the agent of ``assign`` would send."""
@@ -116,6 +126,7 @@ class FoldRoom:
             stores={},
         )
         await service.start()
+        await enrol(database, WORKER)
         await service.submit(DOCUMENT, {"target": {"worker": "bench"}})
         async with asyncio.timeout(20):
             assign = await worker.assigned

@@ -24,7 +24,7 @@ from codefyui_core.runner.supervisor import Supervisor
 from codefyui_core.settings import ControlSettings, Install
 from codefyui_core.wire.messages import Assign, DeviceInfo, GrantMessage, Items, Stop
 
-from .fold_room import DOCUMENT, Nodes
+from .fold_room import DOCUMENT, Nodes, enrol
 
 WORKER = WorkerId("bench-worker")
 CARD = DeviceInfo(device="cuda:0", name="A card")
@@ -108,6 +108,7 @@ class QueueRoom:
             log=log,
             stores={},
         )
+        await enrol(database, WORKER)
         await service.start()
         return cls(database=database, service=service, worker=worker, waiting=ids)
 

@@ -33,6 +33,8 @@ from codefyui_core.settings import ControlSettings, Install, Layers, read_settin
 
 STOP_GRACE_S = 20.0
 """For the runs of this server and of workers, at a graceful stop."""
+BACK_WITHIN_S = 60.0
+"""After a planned restart agents look for this server every one to two seconds for that long."""
 
 
 class ControlPlane:
@@ -122,7 +124,6 @@ class ControlPlane:
         self.catalog.on_change(self._catalog_changed)
         await asyncio.to_thread(self.catalog.read_cache)
         await self.runs.start()
-        await self.workers.finish_removals()
         write_private(self.install.user_data / "session.token", self.token.encode())
 
     def start_beside(self) -> None:
@@ -171,7 +172,8 @@ class ControlPlane:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._in_any_case("runs", self.runs.stop(keep=self.keep_runs, grace_s=STOP_GRACE_S))
-        await self._in_any_case("workers", self.workers.stop("restart" if self.keep_runs else "shutdown"))
+        bye = self.workers.stop("restart", BACK_WITHIN_S) if self.keep_runs else self.workers.stop()
+        await self._in_any_case("workers", bye)
 
     async def close(self) -> None:
         """After the sockets are closed: plugins, processes, database."""

@@ -27,6 +27,9 @@ from codefyui_core.loading import load
 from codefyui_core.plugin.values import Plane
 from codefyui_core.settings import ControlSettings, Install, read_settings
 
+BACKLOG = 1024
+"""Connections that may wait to be accepted: many agents come back at once after a restart."""
+
 
 async def open_plane(install: Install, log: logging.Logger) -> ControlPlane:
     """Everything up to the point where a socket may be opened.
@@ -117,7 +120,7 @@ def _stop_on_signals(plane: ControlPlane) -> None:
 
 async def _listen(runner: web.AppRunner, plane: ControlPlane) -> str:
     settings = plane.settings
-    site = web.TCPSite(runner, settings.host, settings.port, reuse_address=True)
+    site = web.TCPSite(runner, settings.host, settings.port, reuse_address=True, backlog=BACKLOG)
     try:
         await site.start()
     except OSError as error:

@@ -162,6 +162,7 @@ class Desk:
         self.batches = []
         self.asked = 0
         self.claim_problems = {}
+        self.db = None
 
     async def hello(self, worker_id, incarnation, attempts):
         self.hellos.append(attempts)
@@ -221,11 +222,15 @@ class Desk:
     def policy_of(self, worker_id, device):
         return "count"
 
-    async def worker_removed(self, worker_id, name):
-        pass
+    async def worker_removed(self, worker_id, name, alongside):
+        return await self._alongside(alongside)
 
-    async def worker_rekeyed(self, worker_id):
-        pass
+    async def worker_rekeyed(self, worker_id, alongside):
+        return await self._alongside(alongside)
+
+    async def _alongside(self, statements):
+        async with self.db.begin() as connection:
+            return await statements(connection)
 
     def live_attempts(self, worker_id):
         self.asked += 1
@@ -277,6 +282,7 @@ class Control:
         self.db = await Database.open(
             f"sqlite+aiosqlite:///{self.folder}/control.db", user_data=self.folder, clock=self.manual
         )
+        self.desk.db = self.db
         self.service = WorkerService(
             db=self.db,
             desk=self.desk,

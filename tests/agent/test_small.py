@@ -74,6 +74,12 @@ def test_backoff_stays_below_thirty_seconds_and_a_quarter_of_the_grace(real_time
     assert 0 <= backoff.next_s(grace) <= max(1.0, min(30.0, grace / 4))
 
 
+def test_after_a_planned_restart_the_pause_is_one_to_two_seconds():
+    backoff = Backoff(random.Random(1), failures=9)
+    assert all(1 <= backoff.soon_s() <= 2 for _ in range(100))
+    assert backoff.failures == 9
+
+
 def test_backoff_doubles_until_it_is_reset(real_times):
     class Most(random.Random):
         def uniform(self, a, b):

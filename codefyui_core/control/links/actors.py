@@ -80,26 +80,37 @@ class Actors:
     @asynccontextmanager
     async def held(self, worker_id: str) -> AsyncIterator[Sequence[Session]]:
         """Nobody comes or goes for the worker and its instances meanwhile; the sessions that there are."""
+        async with self._locked(worker_id) as actors:
+            yield [actor.session for actor in actors if actor.session is not None]
+
+    @asynccontextmanager
+    async def _locked(self, worker_id: str) -> AsyncIterator[Sequence[Actor]]:
         self.of(worker_id)
         async with AsyncExitStack() as stack:
             actors = self.family(worker_id)
             for actor in actors:
                 await stack.enter_async_context(actor.lock)
-            yield [actor.session for actor in actors if actor.session is not None]
+            yield actors
 
     @asynccontextmanager
     async def revoking(self, worker_id: str) -> AsyncIterator[None]:
-        """Nobody speaks for them any more: told so when the block is done."""
-        async with self.held(worker_id) as sessions:
-            for session in sessions:
-                self.of(session.worker_id).session = None
-                session.dispose()
-                session.told_down = True
+        """Nobody speaks for them meanwhile. They are told that they are revoked when the block is done. When it
+        fails, nobody knows whether it was committed: their lines are cut, and the database judges who comes back.
+        """
+        async with self._locked(worker_id) as actors:
+            sessions = [session for actor in actors if (session := _unseated(actor)) is not None]
             try:
                 yield
-            finally:
+            except BaseException:
                 for session in sessions:
-                    session.finish(ControlBye(reason="revoked"))
+                    session.line.abort()
+                raise
+            for actor in self.family(worker_id):
+                if actor not in actors:  # an instance whose hello was under way, with the older credential
+                    async with actor.lock:
+                        sessions += [session] if (session := _unseated(actor)) is not None else []
+            for session in sessions:
+                _revoked(session)
 
     def leave(self) -> Sequence[Session]:
         """The server stops. Its runs are stopped already, or kept for the next start: nothing of a line's end
@@ -151,3 +162,17 @@ class Actors:
             return False
         session.told_down = True
         return True
+
+
+def _unseated(actor: Actor) -> Session | None:
+    """Who spoke for it. Under the actor's lock."""
+    session, actor.session = actor.session, None
+    if session is not None:
+        session.dispose()
+    return session
+
+
+def _revoked(session: Session) -> None:
+    """Its runs are over: nothing of its line's end has to be told."""
+    session.told_down = True
+    session.finish(ControlBye(reason="revoked"))

@@ -1,4 +1,6 @@
-"""An agent trades an enrollment token for a credential of its own, in one transaction (T11)."""
+"""An agent trades an enrollment token for a credential of its own, in one transaction (T11). Where that changes
+the credential of a worker that there is, its runs end in the same one.
+"""
 
 import re
 import uuid
@@ -49,6 +51,10 @@ class Enrolled:
     repeated: bool = False
 
 
+class Moved(Exception):
+    """Whom the request concerns changed since it was looked at: look again."""
+
+
 class Enrollment:
     """Spends tokens."""
 
@@ -56,18 +62,53 @@ class Enrollment:
         self._db = db
         self._clock = clock
 
+    async def whose(self, request: EnrollRequest) -> str | None:
+        """The id of the worker whose credential it would change; None: it would enroll a new one. Writes nothing.
+
+        Raises: EnrollmentRefused, BadRequest.
+        """
+        async with self._db.read() as connection:
+            found = await self._spending(connection, request).find()
+        return None if found.worker is None else found.worker.id
+
     async def enroll(self, request: EnrollRequest) -> Enrolled:
-        """Raises: EnrollmentRefused, BadRequest. A refusal spends no use."""
+        """A new worker, in a transaction of its own. A refusal spends no use.
+
+        Raises: EnrollmentRefused, BadRequest, Moved.
+        """
+        try:
+            async with self._db.begin() as connection:
+                return await self.spend(connection, request, None)
+        except IntegrityError as error:
+            raise _taken(request.name or "") from error
+
+    async def spend(
+        self, connection: AsyncConnection, request: EnrollRequest, worker_id: str | None
+    ) -> Enrolled:
+        """The statements of it alone. ``worker_id``: whose credential it changes, as ``whose`` said.
+
+        Raises: EnrollmentRefused, BadRequest, Moved.
+        """
+        return await self._spending(connection, request).run(worker_id)
+
+    def _spending(self, connection: AsyncConnection, request: EnrollRequest) -> "_Spending":
         token = read_token(request.token)
         if token is None:
             raise EnrollmentRefused("That is no enrollment token. Generate one with Add worker.")
         if not NONCE.match(request.nonce):
             raise BadRequest("nonce has to be 16 to 64 letters, digits, - and _.")
-        try:
-            async with self._db.begin() as connection:
-                return await _Spending(connection, request, token, milliseconds(self._clock)).run()
-        except IntegrityError as error:
-            raise _taken(request.name or "") from error
+        return _Spending(connection, request, token, milliseconds(self._clock))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Found:
+    """What the request comes to, as things stand."""
+
+    token: Row[Any]
+    name: str
+    worker: Row[Any] | None
+    """Who gets a new credential; None: a new worker is enrolled."""
+    repeated: bool = False
 
 
 class _Spending:
@@ -79,23 +120,31 @@ class _Spending:
         self.token = token
         self.now = now
 
-    async def run(self) -> Enrolled:
+    async def find(self) -> _Found:
+        """Reads only."""
         row = await self._token_row()
-        if (again := await self._repeated(row)) is not None:
-            return again
+        if (again := await self._enrolled_before(row)) is not None:
+            return _Found(token=row, name=again.name, worker=again, repeated=True)
         if row.uses_left <= 0:
-            raise EnrollmentRefused(
-                "This enrollment token is used up. Generate a new one with Add worker.",
-                code="enrollment.used_up",
-            )
+            raise _used_up()
         name = self._name(row)
         known = await find_name(self.connection, name)
         if known is not None and row.worker is None:
             raise _taken(known.name)
-        await self._spend(row)
-        enrolled = await (self._new(name) if known is None else self._rekey(known))
+        return _Found(token=row, name=name, worker=known)
+
+    async def run(self, worker_id: str | None) -> Enrolled:
+        found = await self.find()
+        known = found.worker
+        if (None if known is None else known.id) != worker_id:
+            raise Moved
+        if known is not None and found.repeated:
+            credential = await self._new_credential(known.id)
+            return Enrolled(credential=credential, worker_id=known.id, name=known.name, repeated=True)
+        await self._spend(found.token)
+        enrolled = await (self._new(found.name) if known is None else self._rekey(known))
         values = {
-            "token_id": row.id,
+            "token_id": found.token.id,
             "nonce": self.request.nonce,
             "worker_id": enrolled.worker_id,
             "at": self.now,
@@ -122,8 +171,8 @@ class _Spending:
             raise EnrollmentRefused(message, code="enrollment.bound")
         return row
 
-    async def _repeated(self, token_row: Row[Any]) -> Enrolled | None:
-        """The reply to this very request was lost: a fresh credential for the same worker."""
+    async def _enrolled_before(self, token_row: Row[Any]) -> Row[Any] | None:
+        """The reply to this very request was lost: its worker, which gets a fresh credential."""
         before = select(enrollments.c.worker_id).where(
             enrollments.c.token_id == token_row.id, enrollments.c.nonce == self.request.nonce
         )
@@ -135,8 +184,7 @@ class _Spending:
         if worker is None:
             message = "The worker that this token enrolled was removed. Generate a new token with Add worker."
             raise EnrollmentRefused(message, code="enrollment.used_up")
-        credential = await self._new_credential(worker.id)
-        return Enrolled(credential=credential, worker_id=worker.id, name=worker.name, repeated=True)
+        return worker
 
     def _name(self, token_row: Row[Any]) -> str:
         name = self.request.name or token_row.worker
@@ -156,8 +204,7 @@ class _Spending:
         left = enrollment_tokens.c.uses_left
         spend = update(enrollment_tokens).where(enrollment_tokens.c.id == row.id, left > 0)
         if (await self.connection.execute(spend.values(uses_left=left - 1))).rowcount != 1:
-            message = "This enrollment token is used up. Generate a new one with Add worker."
-            raise EnrollmentRefused(message, code="enrollment.used_up")
+            raise _used_up()
 
     async def _new(self, name: str) -> Enrolled:
         credential, worker_id = make_credential(), uuid.uuid4().hex
@@ -189,6 +236,11 @@ class _Spending:
         }
         await self.connection.execute(update(workers).where(workers.c.id == worker_id).values(**values))
         return credential
+
+
+def _used_up() -> EnrollmentRefused:
+    message = "This enrollment token is used up. Generate a new one with Add worker."
+    return EnrollmentRefused(message, code="enrollment.used_up")
 
 
 def _taken(name: str) -> EnrollmentRefused:

@@ -5,10 +5,10 @@ from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import Literal
 
 from aiohttp import web
-from pydantic import ValidationError
 
 from codefyui_core.clocks import AttentiveClock
 from codefyui_core.control.db.database import Database
@@ -29,7 +29,7 @@ from codefyui_core.wire.messages import CatalogMessage, ControlBye, LineSettings
 
 from .actors import Actors
 from .catalogs import Own
-from .enroll import Enrolled, Enrollment, EnrollRequest
+from .enroll import Enrolled, Enrollment, EnrollRequest, Moved
 from .errors import EnrollmentRefused, WorkerNotFound
 from .feed import Feed
 from .rate import RateLimit
@@ -38,10 +38,12 @@ from .reception import Reception, Room
 from .refusals import Refusals
 from .rows import RowMaker, read_load
 from .session import Session, Surroundings
+from .storage_facts import StorageFacts
 from .tokens import NewToken, Tokens, command, milliseconds
+from .unbroken import Unbroken
 from .views import instance_row, instance_view, view_of
 from .windows import Windows
-from .workers import WorkerRow, Workers
+from .workers import WorkerRow, Workers, remove
 
 CLOSE_WITHIN_S = 3.0
 
@@ -99,6 +101,8 @@ class WorkerService:
         self._actors = Actors(
             desk=self._desk, clock=clock, log=log, changed=self._feed.changed, gone=self._gone
         )
+        self._storage = StorageFacts(registry, lambda: self.stores, log)
+        self._unbroken = Unbroken(log)
         self._reception = Reception(self._room())
 
     def _room(self) -> Room:
@@ -115,7 +119,7 @@ class WorkerService:
             desk=self._desk,
             open=lambda: self.desk is not None and not self._stopping,
             around=self._around,
-            backend_data=self._backend_data,
+            backend_data=self._storage.welcome,
             connected=self._connected,
         )
 
@@ -162,13 +166,7 @@ class WorkerService:
             platform=platform[:200],
             link_id=link_id,
         )
-        try:
-            enrolled = await self._enrollment.enroll(request)
-        except EnrollmentRefused as error:
-            self._limit.refused(place)
-            self._log.warning("refused an enrollment from %s: %s", address or place, error.message)
-            raise
-        await self._after_enrollment(enrolled, link_id)
+        enrolled = await self._unbroken.run(self._enroll(request, place), name=f"enroll {name}")
         return {
             "credential": enrolled.credential,
             "worker_id": enrolled.worker_id,
@@ -176,24 +174,39 @@ class WorkerService:
             "db_id": self._db.db_id,
         }
 
+    async def _enroll(self, request: EnrollRequest, place: str) -> Enrolled:
+        """Once begun it is carried through, whatever becomes of the caller."""
+        try:
+            enrolled = await self._trade(request)
+        except EnrollmentRefused as error:
+            self._limit.refused(place)
+            self._log.warning("refused an enrollment from %s: %s", place, error.message)
+            raise
+        await self._after_enrollment(enrolled, request.link_id)
+        return enrolled
+
+    async def _trade(self, request: EnrollRequest) -> Enrolled:
+        """Where a credential changes, what executes with the older one ends in the same transaction. That of a
+        repeated request does, too: two agents may have asked with one request.
+        """
+        while True:
+            worker_id = await self._enrollment.whose(request)
+            with suppress(Moved):
+                if worker_id is None:
+                    return await self._enrollment.enroll(request)
+                async with self._actors.revoking(worker_id):
+                    spend = partial(self._enrollment.spend, request=request, worker_id=worker_id)
+                    return await self._desk().worker_rekeyed(worker_id, spend)
+
     async def _after_enrollment(self, enrolled: Enrolled, link_id: str | None) -> None:
         self._log.info(
             "worker %s %s", enrolled.name, "has a new credential" if enrolled.rekeyed else "enrolled"
         )
-        if enrolled.rekeyed or enrolled.repeated:
-            await self._rekeyed(enrolled.worker_id)
         self._feed.changed(enrolled.worker_id)
         row = await self._workers.get(enrolled.worker_id)
         if row is not None:
             kind = WorkerEventKind.REKEYED if enrolled.rekeyed else WorkerEventKind.ENROLLED
             self._tell(kind, self._view(row), through=link_id)
-
-    async def _rekeyed(self, worker_id: str) -> None:
-        """Its older credential is gone, and what executes with it ends. A repeated request does this again:
-        the one before it may have broken off after the credential was changed.
-        """
-        async with self._actors.revoking(worker_id):
-            await self._desk().worker_rekeyed(worker_id)
 
     async def make_token(
         self,
@@ -268,8 +281,9 @@ class WorkerService:
         reason: Literal["shutdown", "restart"] = "shutdown",
         back_within_s: float | None = None,
     ) -> None:
-        """Say bye to everybody and wait until their lines are closed, 3 s at most."""
+        """Say bye to everybody and wait until their lines are closed, 6 s at most."""
         self.refuse_newcomers()
+        await self._unbroken.wait(CLOSE_WITHIN_S)
         left = self._actors.leave()
         for session in left:
             session.finish(ControlBye(reason=reason, back_within_s=back_within_s))
@@ -342,33 +356,29 @@ class WorkerService:
         ]
 
     def _fields(self, row: WorkerRow, session: Session | None) -> JsonObject:
-        """What storage backends add. A failing one costs its own fields."""
-        view = self._view(row) if session is None else session.view
-        stored = row.facts if session is None else session.facts
-        fields: JsonObject = {}
-        for name, store in self.stores.items():
-            try:
-                backend = self._registry.backends[name]
-                raw = stored.get(name)
-                facts = None if raw is None else backend.facts.model_validate(raw)
-                fields |= store.worker_fields(view, facts)
-            except Exception:
-                self._log.exception("storage backend %s failed to describe worker %s", name, row.name)
-        return fields
+        if session is None:
+            return self._storage.fields(self._view(row), row.facts)
+        return self._storage.fields(session.view, session.facts)
 
     def changes(self) -> AsyncIterator[JsonObject]:
         """All rows, then each that changed, for ``/api/stream``."""
         return self._feed.rows(self.worker_rows)
 
     async def remove(self, name: str) -> JsonObject:
-        """Revoke its credential, end and fail its runs, free its name. May be repeated after a crash.
+        """In one transaction: revoke its credential, end and fail its runs, free its name. Then tell its agents.
+        Once begun it is carried through, whatever becomes of the caller.
 
-        Raises: WorkerNotFound.
+        Raises: WorkerNotFound; CodefyError ``server.busy``.
         """
-        row = await self._workers.revoke(name, milliseconds(self._clock))
+        return await self._unbroken.run(self._remove(name), name=f"remove {name}")
+
+    async def _remove(self, name: str) -> JsonObject:
+        row = await self._known(name)
         async with self._actors.revoking(row.id):
-            await self._desk().worker_removed(row.id, row.name)
-            await self._workers.forget(row.id)
+            if await self._workers.get(row.id) is None:
+                raise _nobody(name)  # another call was faster
+            gone = partial(remove, worker_id=row.id, at_ms=milliseconds(self._clock))
+            await self._desk().worker_removed(row.id, row.name, gone)
         self._actors.forget(row.id)
         self._feed.changed(row.id)
         self._log.info("worker %s was removed", row.name)
@@ -410,15 +420,10 @@ class WorkerService:
         self._log.info("%s of worker %s admits runs by %s", device, name, policy.value)
         return {"name": name, "device": device, "policy": policy.value}
 
-    async def finish_removals(self) -> None:
-        """Of workers whose removal the server's last process began and didn't finish."""
-        for name in await self._workers.removing():
-            await self.remove(name)
-
     async def _known(self, name: str) -> WorkerRow:
         row = await self._workers.by_name(name)
         if row is None:
-            raise WorkerNotFound(f"There is no worker named {name}. See: cdui workers list")
+            raise _nobody(name)
         return row
 
     # ------------------------------------------------------------ what sessions ask for
@@ -428,39 +433,13 @@ class WorkerService:
             return  # the worker's own agent may offer something else
         await self._workers.update(
             session.worker_id,
-            facts=self._wanted(session, report.storage),
+            facts=self._storage.readable(session, report.storage),
             trust=report.trust,
             last_seen=milliseconds(self._clock),
         )
 
-    def _wanted(
-        self, session: Session, storage: Mapping[str, JsonObject | None]
-    ) -> dict[str, JsonObject | None]:
-        """Facts that our halves can read; others count as not given."""
-        facts: dict[str, JsonObject | None] = {}
-        for name, given in storage.items():
-            backend = self._registry.backends.get(name)
-            if backend is None or session.hello.backends.get(name) != backend.protocol:
-                continue
-            try:
-                facts[name] = None if given is None else backend.facts.model_validate(given) and given
-            except ValidationError as error:
-                self._log.warning("facts of backend %s on worker %s: %s", name, session.view.name, error)
-        return facts
-
     async def _keep_catalog(self, message: CatalogMessage) -> None:
         await self._workers.keep_catalog(message.hash, message.types, milliseconds(self._clock))
-
-    async def _backend_data(self, session: Session) -> dict[str, JsonObject]:
-        data: dict[str, JsonObject] = {}
-        for name, store in self.stores.items():
-            if name not in session.hello.backends:
-                continue
-            try:
-                data[name] = await store.welcome(session.view)
-            except Exception:
-                self._log.exception("storage backend %s failed to welcome %s", name, session.view.name)
-        return data
 
     async def _connected(self, session: Session) -> None:
         self._log.info("worker %s is connected (session %d)", session.view.name, session.number)
@@ -489,6 +468,10 @@ class WorkerService:
         for listener in self.listeners:
             listener(event)
         self._registry.observe(WorkerChanged(event=event, at=self._clock.now()))
+
+
+def _nobody(name: str) -> WorkerNotFound:
+    return WorkerNotFound(f"There is no worker named {name}. See: cdui workers list")
 
 
 async def _no_invitation(address: str) -> Invitation:

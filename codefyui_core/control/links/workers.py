@@ -16,9 +16,6 @@ from codefyui_core.wire.messages import DeviceInfo
 from .errors import CredentialRevoked, NotEnrolled, WorkerNotFound
 from .secrets import CREDENTIAL, digest
 
-_GONE = "removed-"
-"""Begins the credential hash of a worker whose removal isn't finished; no credential has such a hash."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerRow:
@@ -85,12 +82,6 @@ class Workers:
             raise CredentialRevoked(revoked.name, revoked.why, hashed)
         raise NotEnrolled("No worker is enrolled here with that credential.")
 
-    async def removing(self) -> list[str]:
-        """Names of workers whose removal isn't finished."""
-        begun = workers.c.credential_hash.startswith(_GONE, autoescape=True)
-        async with self._db.read() as connection:
-            return list((await connection.execute(select(workers.c.name).where(begun))).scalars())
-
     async def all(self) -> list[WorkerRow]:
         """By name."""
         async with self._db.read() as connection:
@@ -117,29 +108,6 @@ class Workers:
             raise WorkerNotFound("That worker was removed.")
         return worker_of(row)
 
-    async def revoke(self, name: str, at_ms: int) -> WorkerRow:
-        """First half of Remove, durable before anybody is told: the credential is refused from now on, and
-        the tokens bound to the worker enroll nobody.
-
-        Raises: WorkerNotFound.
-        """
-        async with self._db.begin() as connection:
-            row = await find_name(connection, name)
-            if row is None:
-                raise WorkerNotFound(f"There is no worker named {name}.")
-            if not row.credential_hash.startswith(_GONE):
-                await revoke_hash(connection, row.credential_hash, row.name, "removed", at_ms)
-                gone = update(workers).where(workers.c.id == row.id)
-                await connection.execute(gone.values(credential_hash=_GONE + row.id))
-            bound = update(enrollment_tokens).where(enrollment_tokens.c.worker == row.name)
-            await connection.execute(bound.values(revoked=True))
-        return worker_of(row)
-
-    async def forget(self, worker_id: str) -> None:
-        """Second half of Remove: the name is free."""
-        async with self._db.begin() as connection:
-            await connection.execute(delete(workers).where(workers.c.id == worker_id))
-
     async def seen(self, worker_ids: Sequence[str], at_ms: int) -> None:
         """They were connected until then; all in one transaction."""
         if worker_ids:
@@ -165,6 +133,19 @@ async def find_name(connection: AsyncConnection, name: str) -> Row[Any] | None:
     """The row of a worker by its name, without case."""
     found = select(workers).where(workers.c.name_key == name.lower())
     return (await connection.execute(found)).one_or_none()
+
+
+async def remove(connection: AsyncConnection, worker_id: str, at_ms: int) -> None:
+    """Its credential is refused as revoked from now on, tokens bound to it enroll nobody, its name is free.
+    Of one that is gone already there is nothing to do: an earlier commit came through unheard.
+    """
+    row = (await connection.execute(select(workers).where(workers.c.id == worker_id))).one_or_none()
+    if row is None:
+        return
+    await revoke_hash(connection, row.credential_hash, row.name, "removed", at_ms)
+    bound = update(enrollment_tokens).where(enrollment_tokens.c.worker == row.name)
+    await connection.execute(bound.values(revoked=True))
+    await connection.execute(delete(workers).where(workers.c.id == worker_id))
 
 
 async def revoke_hash(

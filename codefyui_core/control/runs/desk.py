@@ -1,8 +1,10 @@
 """Where runs and links meet at the control plane: what each may ask of the other."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeVar
+
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from codefyui_core.plugin.values import JsonObject
 from codefyui_core.plugin.views import WorkerView
@@ -20,6 +22,12 @@ from codefyui_core.wire.messages import (
     Verdict,
     WantGrant,
 )
+
+T = TypeVar("T")
+Alongside = Callable[[AsyncConnection], Awaitable[T]]
+"""Statements of links' own for a transaction that ends runs. What they raise undoes all of it. They are carried out
+again after an outage, and when the first commit had come through unheard.
+"""
 
 
 class WorkerLink(Protocol):
@@ -150,11 +158,14 @@ class RunDesk(Protocol):
         """A report, a drain, a device or a catalog changed what it may get."""
         ...
 
-    async def worker_removed(self, worker_id: str, name: str) -> None:
-        """T8, called inside Remove after the credential is revoked: end what it holds, fail what waits."""
+    async def worker_removed(self, worker_id: str, name: str, alongside: Alongside[T]) -> T:
+        """T8: end what it holds, fail what waits for it, and in the same transaction what removes it."""
         ...
 
-    async def worker_rekeyed(self, worker_id: str) -> None: ...
+    async def worker_rekeyed(self, worker_id: str, alongside: Alongside[T]) -> T:
+        """T8: end what it executes, and in the same transaction what gives it another credential."""
+        ...
+
     def live_attempts(self, worker_id: str) -> Sequence[tuple[str, int]]:
         """What the control plane believes the worker executes, for the beat's check."""
         ...

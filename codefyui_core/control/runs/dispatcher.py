@@ -28,6 +28,7 @@ from .fold import hash_lease
 from .offers import Storages, Unserved
 from .places import SERVER, Places, fell_back
 from .reasons import Reasons
+from .revoking import to_enrolled
 from .submit import check_types
 from .tasks import Tasks
 from .writer import NOT_NOW, PASSING, Writer
@@ -200,7 +201,7 @@ class Dispatcher:
             grant_version=0 if ready.staged is None or ready.staged.grant is None else 1,
         )
         self._board.leases[(request.run_id, number)] = lease
-        decision = place(request.run_id, attempt, link.view.name, ready.warnings)
+        decision = to_enrolled(place(request.run_id, attempt, link.view.name, ready.warnings), worker_id)
         if link.view.one_shot and not instance:
             decision = noting_run(decision, worker_id)
         placed = await self._writer.run(decision)

@@ -10,7 +10,7 @@ from codefyui_core.control.db.tables import runs
 from codefyui_core.errors import CodefyError
 from codefyui_core.plugin.values import JsonObject
 from codefyui_core.plugin.views import RunStatus
-from codefyui_core.runs.options import RunOptions
+from codefyui_core.runs.options import RunOptions, WorkerTarget
 from codefyui_core.runs.record import RunRecord
 from codefyui_core.runs.steps import Change
 
@@ -18,7 +18,8 @@ from .board import FILES, TARGET, Board, Request
 from .checkout import Checkout, CheckoutState
 from .documents import Prepared
 from .naming import new_run_id
-from .submit import Judged
+from .revoking import is_enrolled
+from .submit import Judged, unknown_worker
 from .unit import Unit
 from .writer import Writer
 
@@ -112,6 +113,7 @@ class Intake:
         if known is not None and known != request.run_id:
             return str(known)
         if known is None:
+            await _check_worker(unit, request)
             values = self._values(request, prepared, judged, submit_id, unit.at_ms)
             values |= {"git_commit": state.commit, "git_dirty": state.dirty}
             await unit.connection.execute(insert(runs).values(**values))
@@ -149,6 +151,16 @@ class Intake:
             "plugin_pins": self._pins,
             "created_at": at_ms,
         }
+
+
+async def _check_worker(unit: Unit, request: Request) -> None:
+    """It was there when the run was judged, and may have been removed since.
+
+    Raises: CodefyError ``target.unknown``.
+    """
+    target = request.needs.target
+    if isinstance(target, WorkerTarget) and not await is_enrolled(unit.connection, target.worker):
+        raise unknown_worker(target.worker)
 
 
 def stored_target(request: Request) -> JsonObject:

@@ -47,7 +47,7 @@ from .board import Board, Request
 from .card_desk import CardDesk
 from .cards import Cards, check_policy
 from .checkout import Checkout
-from .desk import Claim, WorkerDirectory
+from .desk import Alongside, Claim, T, WorkerDirectory
 from .dispatcher import Dispatcher, Placed, Ready
 from .documents import DiskLook, complete, prepare
 from .ending import AtStop, at_stop
@@ -645,12 +645,13 @@ class RunService:
         self._places.forget()
         self._desk.offers_changed(worker_id)
 
-    async def worker_removed(self, worker_id: str, name: str) -> None:
-        await self._desk.worker_removed(worker_id, name)
+    async def worker_removed(self, worker_id: str, name: str, alongside: Alongside[T]) -> T:
+        answer = await self._desk.worker_removed(worker_id, name, alongside)
         self._cards.know(worker_id, {})
+        return answer
 
-    async def worker_rekeyed(self, worker_id: str) -> None:
-        await self._desk.worker_rekeyed(worker_id)
+    async def worker_rekeyed(self, worker_id: str, alongside: Alongside[T]) -> T:
+        return await self._desk.worker_rekeyed(worker_id, alongside)
 
     def live_attempts(self, worker_id: str) -> Sequence[tuple[str, int]]:
         return self._desk.live_attempts(worker_id)

@@ -119,10 +119,7 @@ class Judge:
     ) -> Judged:
         known = await self._workers.by_name(target.worker)
         if known is None:
-            raise CodefyError(
-                f"There is no worker {target.worker}. cdui workers list shows those that there are.",
-                code="target.unknown",
-            )
+            raise unknown_worker(target.worker)
         name = known.view.name
         if known.view.one_shot and options.record_outputs:
             raise _not_recorded(f"{name}, a one-shot worker")
@@ -155,6 +152,13 @@ class Judge:
         answer = self._storages.serve(prepared.files, known.view, known.facts)
         if isinstance(answer, Unserved):
             raise CodefyError(answer.message, code=answer.code)
+
+
+def unknown_worker(name: str) -> CodefyError:
+    """A run names a worker that isn't enrolled, or isn't any more."""
+    return CodefyError(
+        f"There is no worker {name}. cdui workers list shows those that there are.", code="target.unknown"
+    )
 
 
 def check_types(worker: str, offered: frozenset[str] | None, needed: frozenset[str]) -> None:

@@ -6,13 +6,10 @@ from functools import partial
 
 from codefyui_core.clocks import AttentiveClock
 from codefyui_core.control.db.database import Database
-from codefyui_core.control.db.tables import attempts as attempts_table
-from codefyui_core.control.db.tables import runs
 from codefyui_core.errors import CodefyError
 from codefyui_core.plugin.views import RunStatus
 from codefyui_core.runs.conclude import Evidence, conclude
 from codefyui_core.runs.machine import Effect, Event, State
-from codefyui_core.runs.options import WorkerTarget
 from codefyui_core.runs.queue import Reason
 from codefyui_core.runs.record import RunRecord
 from codefyui_core.runs.status import Cause, StopReason
@@ -33,8 +30,8 @@ from codefyui_core.wire.messages import (
 from .arrivals import Arrival, Settled, any_proved, in_flight_proved
 from .board import Board, Ghost
 from .claiming import Claimants, claim_problem
-from .decisions import EXECUTING, OVER, drop, end_alone, failed, grace_over, interrupted, link_down
-from .desk import Claim, WorkerDirectory
+from .decisions import OVER, end_alone, failed, grace_over, link_down
+from .desk import Alongside, Claim, T, WorkerDirectory
 from .dispatcher import Placed
 from .fold import AttemptUnknown, Batch, Fold, lease_fits
 from .graces import Graces
@@ -43,6 +40,7 @@ from .offers import Storages
 from .places import Places
 from .reasons import Reasons
 from .receipts import Receipts
+from .revoking import rekeying, removal
 from .stream import Beside, Gap, artifact_of
 from .tasks import Tasks
 from .unit import Unit
@@ -384,38 +382,16 @@ class WorkerDesk:
             self.graces.start(run_id, attempt)
         self._kick()
 
-    async def worker_removed(self, worker_id: str, name: str) -> None:
+    async def worker_removed(self, worker_id: str, name: str, alongside: Alongside[T]) -> T:
         """T8: in flight interrupted, waiting for it failed; its instances are gone with it."""
-        gone = interrupted(f"worker {name} was removed", Cause.REFUSED)
-        await self._end_worker(worker_id, Event.REMOVED, Details(conclusion=gone))
-        lost = failed(f"worker {name} was removed before the run was sent to it", Cause.REFUSED)
-        for run_id in self._naming(name):
-            await self._writer.run(drop(run_id, lost))
+        answer = await self._writer.run(removal(self._board, worker_id, name, alongside))
         self._kick()
+        return answer
 
-    def _naming(self, name: str) -> Sequence[str]:
-        lower = name.lower()
-        return [
-            run_id
-            for run_id, request in self._board.requests.items()
-            if isinstance(request.needs.target, WorkerTarget)
-            and request.needs.target.worker.lower().split(".")[0] == lower
-            and run_id not in self._board.flights
-        ]
-
-    async def worker_rekeyed(self, worker_id: str) -> None:
-        lost = interrupted("its worker got a new credential while it ran", Cause.CREDENTIALS)
-        await self._end_worker(worker_id, Event.REKEYED, Details(conclusion=lost))
+    async def worker_rekeyed(self, worker_id: str, alongside: Alongside[T]) -> T:
+        answer = await self._writer.run(rekeying(worker_id, alongside))
         self._kick()
-
-    async def _end_worker(self, worker_id: str, event: Event, details: Details) -> None:
-        async def decide(unit: Unit) -> None:
-            held = await unit.load_all(attempts_table.c.worker_id == worker_id, runs.c.settled.is_(False))
-            for record in held:
-                if record.state in EXECUTING or (record.state is State.LATE and event is Event.REMOVED):
-                    await unit.save(apply(record, event, at_ms=unit.at_ms, details=details))
-
-        await self._writer.run(decide)
+        return answer
 
     # ------------------------------------------------------------ asked
 

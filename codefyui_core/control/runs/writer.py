@@ -159,16 +159,18 @@ class Writer:
         if job.future.done():
             return _Done(job)
         unit = Unit(connection, at_ms=milliseconds(self._clock.now()), epoch=self._db.epoch)
+        savepoint = await connection.begin_nested()
         try:
-            async with connection.begin_nested():
-                result = await job.work(unit)
+            result = await job.work(unit)
         except Exception as error:
             if is_outage(error):
                 raise
+            await savepoint.rollback()
             if isinstance(error, Stale) and job.stale < 3:
                 job.stale += 1
                 return await self._do(job, connection)
             return _Done(job, error=error)
+        await savepoint.commit()  # where this fails, nothing of the transaction may be committed
         return _Done(job, result=result, unit=unit)
 
     def _count(self, done: Sequence[_Done], seconds: float) -> None:

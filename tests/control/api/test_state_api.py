@@ -1,14 +1,16 @@
 """Health, devices, nodes, plugins, settings, metrics, workers' tokens, stopping, pages."""
 
+import asyncio
 import dataclasses
 
 import pytest
-from sqlalchemy import text
 
 from codefyui_core.control.api.server import is_loopback
+from codefyui_core.control.plane import BACK_WITHIN_S
 from codefyui_core.control.serve import host_of
 from codefyui_core.errors import CodefyError
 from codefyui_core.plugin.node import CatalogProblem
+from codefyui_core.wire.messages import PROTOCOL
 
 
 async def test_health_says_what_the_server_waits_for(make_app_of):
@@ -216,19 +218,6 @@ async def test_a_taken_name_is_enrolled_again_by_a_token_for_it_alone(app):
     assert [row["name"] for row in (await app.get("/api/workers")).json["workers"]] == ["box"]
 
 
-@pytest.mark.spec("remove/queued-runs-fail", "remove/dropped-from-list")
-async def test_a_removal_that_the_last_process_began_is_carried_through(app):
-    await enroll(app, "box")
-    run_id = await app.submit(options={"target": "box"})
-    async with app.plane.db.begin() as connection:  # killed between the two halves of a removal
-        await connection.execute(text("update workers set credential_hash = 'removed-' || id"))
-    await app.plane.workers.finish_removals()
-    row = (await app.get(f"/api/runs/{run_id}")).json
-    assert (row["status"], row["cause"]) == ("failed", "refused")
-    assert (await app.get("/api/workers")).json["workers"] == []
-    assert (await enroll(app, "box")).status == 200
-
-
 # ---------------------------------------------------------------- stopping
 
 
@@ -239,6 +228,24 @@ async def test_the_server_is_asked_to_stop_with_or_without_its_runs(app):
     assert (app.plane.stop_asked.is_set(), app.plane.keep_runs) == (True, True)
     await app.post("/api/server/stop", {"runs": "stop"})
     assert app.plane.keep_runs
+
+
+@pytest.mark.point(34)
+@pytest.mark.parametrize(("keep", "said"), [(True, ("restart", BACK_WITHIN_S)), (False, ("shutdown", None))])
+async def test_agents_are_told_how_soon_the_server_means_to_be_back_from_a_restart(app, keep, said):
+    credential = (await enroll(app, "box")).json["credential"]
+    hello = {"t": "hello", "protocol": PROTOCOL, "version": app.plane.version, "name": "box", "devices": []}
+    hello |= {"incarnation": "a" * 32, "home_id": "h" * 32, "machine_id": "m" * 32}
+    headers = {"Authorization": f"Bearer {credential}"}
+    async with app.client.ws_connect("/ws/worker", headers=headers) as agent:
+        await agent.send_json(hello)
+        assert (await agent.receive_json())["t"] == "welcome"
+        app.plane.ask_to_stop(keep=keep)
+        stopping = asyncio.create_task(app.plane.stop_work())
+        while (bye := await agent.receive_json(timeout=20))["t"] != "bye":
+            pass
+        assert (bye["reason"], bye.get("back_within_s")) == said
+    await stopping
 
 
 async def test_a_stop_from_another_machine_is_refused(app, monkeypatch):

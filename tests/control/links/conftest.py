@@ -26,10 +26,17 @@ VERSION = "1.2.3"
 DEADLINE_S = 10
 
 
+def _opened():
+    gate = asyncio.Event()
+    gate.set()
+    return gate
+
+
 @dataclass
 class Desk:
     """Remembers what it was told, and answers what the test says."""
 
+    db: Database
     verdicts: tuple = ()
     flying: int = 0
     leases_fit: bool = False
@@ -40,6 +47,12 @@ class Desk:
     items_answer: object = None
     hello_gate: asyncio.Event | None = None
     fail: Exception | None = None
+    end_gate: asyncio.Event = field(default_factory=_opened)
+    """Closed: the transaction of a removal or a re-key waits."""
+    lost: Exception | None = None
+    """Such a transaction fails, and nothing of it is committed."""
+    unheard: Exception | None = None
+    """It fails, as far as anybody hears; it was committed."""
     hold_welcomed: bool = False
 
     def _call(self, name, *arguments):
@@ -86,11 +99,23 @@ class Desk:
     def offers_changed(self, worker_id):
         self._call("offers_changed", worker_id)
 
-    async def worker_removed(self, worker_id, name):
+    async def worker_removed(self, worker_id, name, alongside):
         self._call("worker_removed", worker_id, name)
+        return await self._alongside(alongside)
 
-    async def worker_rekeyed(self, worker_id):
+    async def worker_rekeyed(self, worker_id, alongside):
         self._call("worker_rekeyed", worker_id)
+        return await self._alongside(alongside)
+
+    async def _alongside(self, statements):
+        await self.end_gate.wait()
+        async with self.db.begin() as connection:
+            answer = await statements(connection)
+            if self.lost is not None:
+                raise self.lost
+        if self.unheard is not None:
+            raise self.unheard
+        return answer
 
     def live_attempts(self, worker_id):
         return self.live
@@ -255,7 +280,7 @@ async def make_room(tmp_path):
         manual = ManualClock()
         clock = AttentiveClock(manual)
         db = await Database.open(f"sqlite+aiosqlite:///{tmp_path}/test.db", user_data=tmp_path, clock=manual)
-        desk, catalog = Desk(), SimpleNamespace(own=own_catalog("own", "A", "B"))
+        desk, catalog = Desk(db), SimpleNamespace(own=own_catalog("own", "A", "B"))
         service = WorkerService(
             db=db,
             desk=desk,

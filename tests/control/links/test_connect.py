@@ -258,36 +258,74 @@ async def test_a_revoked_credential_is_listed_once_an_hour(room, credential):
     assert older == first[0]
 
 
-async def test_a_removal_that_broke_off_is_finished_by_the_next(room, credential):
-    room.desk.fail = OSError("database is away")
+async def test_a_removal_that_fails_cuts_the_line_and_leaves_the_worker_as_it_was(room, credential):
+    agent = await room.online(credential)
+    token = await room.token(worker="gpu-box")
+    room.desk.lost = OSError("database is away")
     with pytest.raises(OSError, match="away"):
         await room.service.remove("gpu-box")
-    assert (await http_refusal(room, f"Bearer {credential}"))[1] == "revoked"
-    room.desk.fail = None
-    await room.service.remove("gpu-box")
+    assert await agent.closed() is None, "it isn't told what nobody knows"
+    room.desk.lost = None
+    await room.until(lambda: room.desk.named("link_down"))
+    again = await room.online(credential)
+    assert (await room.row())["status"] == "online"
+    await room.enroll(token=token, nonce="2" * 32)
+    assert (await again.closed())["reason"] == "revoked"
+
+
+async def test_a_removal_is_carried_through_when_who_asked_for_it_is_cancelled(room, credential):
+    agent = await room.online(credential)
+    actor = room.service._actors.of((await room.service.authenticate(credential)).id)
+    async with actor.lock:
+        asking = asyncio.create_task(room.service.remove("gpu-box"))
+        await room.until(lambda: actor.lock._waiters)
+        asking.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asking
+    assert (await agent.closed())["reason"] == "revoked"
     assert await room.row() is None
 
 
-async def test_a_removal_that_broke_off_is_finished_by_the_next_start(make_room):
-    async with make_room() as room:
-        worker_id = (await room.enroll())["worker_id"]
-        await room.enroll("other", nonce="2" * 32)
-        room.desk.fail = OSError("the server was killed here")
-        with pytest.raises(OSError, match="killed"):
-            await room.service.remove("gpu-box")
-        room.desk.fail = None
-    async with make_room() as room:
-        await room.service.finish_removals()
-        assert room.desk.named("worker_removed") == [(worker_id, "gpu-box")]
-        assert [row["name"] for row in (await room.service.list())["workers"]] == ["other"]
+async def test_of_two_removals_at_once_one_is_told_that_there_is_nobody(room, credential):
+    agent = await room.online(credential)
+    asked = [room.service.remove("gpu-box") for _ in range(2)]
+    first, second = await asyncio.gather(*asked, return_exceptions=True)
+    assert first["removed"]
+    assert second.code == "worker.not_found"
+    assert len(room.desk.named("worker_removed")) == 1
+    assert (await agent.closed())["reason"] == "revoked"
+
+
+@pytest.mark.point(35)
+async def test_a_removal_that_was_committed_unheard_is_told_at_the_next_dial(room, credential):
+    agent = await room.online(credential)
+    room.desk.unheard = OSError("the server was killed here")
+    with pytest.raises(OSError, match="killed"):
+        await room.service.remove("gpu-box")
+    assert await agent.closed() is None
+    assert (await http_refusal(room, f"Bearer {credential}"))[1] == "revoked"
+    assert await room.row() is None
+
+
+async def test_an_instance_that_came_in_meanwhile_is_told_too(room, credential):
+    room.desk.end_gate.clear()
+    removal = asyncio.create_task(room.service.remove("gpu-box"))
+    await room.until(lambda: room.desk.named("worker_removed"))
+    agent = await room.connect(credential)
+    assert (await agent.hello(instance="7", one_shot=True))["t"] == "welcome"
+    room.desk.end_gate.set()
+    await removal
+    assert (await agent.closed())["reason"] == "revoked"
+    assert room.service.live() == ()
 
 
 async def test_a_hello_that_waited_while_its_worker_was_removed_is_refused(room, credential):
     waits = await room.connect(credential)
     actor = room.service._actors.of((await room.service.authenticate(credential)).id)
     async with actor.lock:
-        greeting = asyncio.create_task(waits.hello())
         removal = asyncio.create_task(room.service.remove("gpu-box"))
+        await room.until(lambda: len(actor.lock._waiters or ()) == 1)
+        greeting = asyncio.create_task(waits.hello())
         await room.until(lambda: len(actor.lock._waiters or ()) == 2)
     refused = await greeting
     assert (refused["code"], refused["retry"]) == ("revoked", "never")

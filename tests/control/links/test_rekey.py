@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from codefyui_core.control.links.tokens import NewToken
 from codefyui_core.errors import CodefyError
 
 
@@ -57,17 +58,64 @@ async def test_the_old_credential_is_listed_once_an_hour_and_told_why(room, cred
     assert await room.refused() == []
 
 
-async def test_runs_of_the_old_credential_are_ended_before_the_new_one_is_handed_out(room, credential):
+async def test_a_re_key_that_fails_spends_nothing_and_changes_nothing(room, credential):
     agent = await room.online(credential)
-    room.desk.fail = OSError("database is away")
+    room.desk.lost = OSError("database is away")
     token = await room.token(worker="gpu-box")
     with pytest.raises(OSError, match="away"):
         await room.enroll(token=token, nonce="2" * 32)
+    assert await agent.closed() is None, "it isn't told what nobody knows"
+    room.desk.lost = None
+    again = await room.online(credential)
+    new = (await room.enroll(token=token, nonce="2" * 32))["credential"]  # the agent repeats its request
+    assert (await again.closed())["reason"] == "revoked"
+    await room.online(new)
+
+
+async def test_a_re_key_is_carried_through_when_its_connection_breaks(room, credential):
+    agent = await room.online(credential)
+    token = await room.token(worker="gpu-box")
+    actor = room.service._actors.of((await room.service.authenticate(credential)).id)
+    async with actor.lock:
+        asking = asyncio.create_task(room.enroll(token=token, nonce="2" * 32))
+        await room.until(lambda: actor.lock._waiters)
+        asking.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asking
     assert (await agent.closed())["reason"] == "revoked"
-    room.desk.fail = None
-    answer = await room.enroll(token=token, nonce="2" * 32)  # the agent repeats what was not answered
-    assert room.desk.named("worker_rekeyed") == [(answer["worker_id"],)] * 2
-    await room.online(answer["credential"])
+    new = (await room.enroll(token=token, nonce="2" * 32))["credential"]  # the reply was lost
+    await room.online(new)
+
+
+async def test_a_refused_enrollment_does_not_disturb_the_worker_of_that_name(room, credential):
+    agent = await room.online(credential)
+    token = await room.token(worker="gpu-box")
+    await room.service.revoke_token(token.partition(".")[0])
+    with pytest.raises(CodefyError, match="revoked"):
+        await room.enroll(token=token, nonce="2" * 32)
+    (link,) = room.service.live()
+    assert link.number == agent.welcome["session"]
+    assert room.desk.named("worker_rekeyed") == []
+
+
+async def test_a_name_that_was_taken_while_its_token_was_looked_at_is_looked_at_again(room, monkeypatch):
+    """The token is for a worker that isn't there yet; another request with it enrolls it meanwhile."""
+    token = (await room.service.tokens_table.make(NewToken(worker="gpu-box", uses=2)))[0]
+    whose, asked = room.service._enrollment.whose, []
+
+    async def late(request):
+        answer = await whose(request)
+        asked.append(answer)
+        if len(asked) == 1:
+            first = await room.enroll(token=token, nonce="2" * 32)
+            asked.append(first["worker_id"])
+        return answer
+
+    monkeypatch.setattr(room.service._enrollment, "whose", late)
+    second = await room.enroll(token=token, nonce="3" * 32)
+    assert asked[0] is None
+    assert second["worker_id"] == asked[-1]
+    assert room.desk.named("worker_rekeyed") == [(second["worker_id"],)]
 
 
 async def test_a_hello_with_the_old_credential_that_waited_meanwhile_is_refused(room, credential):
@@ -75,8 +123,9 @@ async def test_a_hello_with_the_old_credential_that_waited_meanwhile_is_refused(
     token = await room.token(worker="gpu-box")
     actor = room.service._actors.of((await room.service.authenticate(credential)).id)
     async with actor.lock:
-        greeting = asyncio.create_task(waits.hello())
         new = asyncio.create_task(room.enroll(token=token, nonce="2" * 32))
+        await room.until(lambda: len(actor.lock._waiters or ()) == 1)
+        greeting = asyncio.create_task(waits.hello())
         await room.until(lambda: len(actor.lock._waiters or ()) == 2)
     refused = await greeting
     assert (refused["code"], refused["retry"]) == ("revoked", "never")

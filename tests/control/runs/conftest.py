@@ -4,12 +4,16 @@ import asyncio
 import json
 import logging
 from dataclasses import dataclass, field
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
+from sqlalchemy import insert
 
 from codefyui_core.clocks import AttentiveClock
 from codefyui_core.control.db.database import Database
+from codefyui_core.control.db.tables import workers
+from codefyui_core.control.links.workers import remove
 from codefyui_core.control.runs.desk import KnownWorker
 from codefyui_core.control.runs.service import RunService
 from codefyui_core.errors import CodefyError
@@ -18,6 +22,7 @@ from codefyui_core.loading import Registry
 from codefyui_core.plugin.node import DataType, NodeDefinition, Param, ParamKind, Port
 from codefyui_core.plugin.views import WorkerView
 from codefyui_core.runner.api import Ending
+from codefyui_core.runs.record import split_identity
 from codefyui_core.settings import ControlSettings, Install
 from codefyui_core.testing.clock import ManualClock
 from codefyui_core.wire.messages import Assign, DeviceInfo, HelloAttempt, Items, Refuse, Rewind, Stop
@@ -271,6 +276,7 @@ class Agent:
     async def connect(self, listed=None):
         """Hello, welcome, report; the verdicts by run."""
         service = self.room.service
+        await self.room.enrol()
         verdicts = await service.hello(self.id, self.incarnation, self.listed() if listed is None else listed)
         self.room.directory.links[self.id] = self
         self.ready = True
@@ -390,6 +396,7 @@ class Room:
         self.settings = {}
         self.database = None
         self.service = None
+        self.enrolled = set()
 
     async def open(self, **settings):
         self.settings |= settings
@@ -471,7 +478,28 @@ class Room:
         await agent.connect()
         return agent
 
+    async def enrol(self):
+        """A row for each agent that there is, once."""
+        for agent in list(self.directory.agents.values()):
+            worker_id, name = split_identity(agent.id)[0], agent.name.partition(".")[0]
+            if worker_id in self.enrolled:
+                continue
+            self.enrolled.add(worker_id)
+            row = {"id": worker_id, "name": name, "name_key": name.lower(), "created_at": 0}
+            async with self.database.begin() as connection:
+                await connection.execute(insert(workers).values(credential_hash=worker_id, **row))
+
+    async def remove(self, name):
+        """As links do it."""
+        worker_id = f"id-{name}"
+        await self.service.worker_removed(worker_id, name, partial(remove, worker_id=worker_id, at_ms=0))
+
+    async def rekey(self, agent):
+        """As links do it, without a new credential."""
+        await self.service.worker_rekeyed(agent.id, _nothing)
+
     async def submit(self, document=None, submit_id=None, **options):
+        await self.enrol()
         answer = await self.service.submit(document or graph(), options, "", submit_id)
         return answer["run_id"]
 

@@ -152,7 +152,7 @@ async def test_removing_a_worker_ends_the_runs_of_its_instances_and_fails_those_
     await agent.accept(executing)
     waiting = [await room.submit(target=name) for name in ("slurm.1", "slurm.9", "slurm")]
     unrelated = await room.submit(target="other")
-    await room.service.worker_removed("id-slurm", "slurm")
+    await room.remove("slurm")
     assert await room.status(executing) == "interrupted"
     assert [await room.status(one) for one in waiting] == ["failed"] * 3
     assert await room.status(unrelated) == "queued"

@@ -528,7 +528,7 @@ async def test_removing_a_worker_ends_all_that_it_has(room):
     queued = await room.submit(target="box")
     elsewhere = await room.submit(target="any")
     await agent.drop()
-    await room.service.worker_removed(agent.id, "box")
+    await room.remove("box")
     assert [await room.status(run_id) for run_id in runs] == ["interrupted"] * 2
     row = await room.row(queued)
     assert (row["status"], row["cause"]) == ("failed", "refused")
@@ -542,7 +542,7 @@ async def test_a_rekeyed_worker_may_still_hand_in_how_its_run_ended(room):
     agent = await room.worker()
     run_id, key = await running(room, agent)
     await agent.drop()
-    await room.service.worker_rekeyed(agent.id)
+    await room.rekey(agent)
     row = await room.row(run_id)
     assert (row["status"], row["cause"]) == ("interrupted", "credentials")
     assert (await agent.connect())[run_id].kind is VerdictKind.LATE
