@@ -13,7 +13,7 @@ def json_bytes(body: Any) -> bytes:
     try:
         return orjson.dumps(body)
     except orjson.JSONEncodeError:
-        return json_text.dumps(body).encode("utf-8", "replace")
+        return json_text.dumps(body).encode("utf-8", "backslashreplace")
 
 
 def json_response(body: Any, *, status: int = 200, headers: dict[str, str] | None = None) -> web.Response:

@@ -1,7 +1,10 @@
 """What leaves the server: errors, CSV, frames, names of downloads."""
 
+import json
+
 import pytest
 
+from codefyui_core.control.api.answers import json_bytes
 from codefyui_core.control.api.errors import error_body
 from codefyui_core.control.api.events import frame
 from codefyui_core.control.api.runs import envelope, metrics_csv
@@ -56,3 +59,8 @@ def test_a_bad_envelope_is_refused_by_its_kind(body: object, code: str) -> None:
     with pytest.raises(CodefyError) as refused:
         envelope(body)
     assert refused.value.code == code
+
+
+def test_texts_that_utf_8_does_not_hold_are_escaped_as_json_does() -> None:
+    body = {"said": "\udc80\0é", "n": 2**70}
+    assert json.loads(json_bytes(body)) == body
