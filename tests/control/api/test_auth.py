@@ -38,9 +38,10 @@ async def test_only_enrollment_is_open_among_what_changes_something(app):
     assert others == {("POST", "/api/workers/enroll"): Auth.ENROLLMENT}
 
 
-async def test_reads_are_open_but_for_the_list_of_tokens(app):
+async def test_reads_are_open_but_for_tokens_and_what_a_stop_would_do(app):
     reads = {path: auth for method, path, auth in requests_of(app) if method == "GET"}
-    assert {path for path, auth in reads.items() if auth is not Auth.OPEN} == {"/api/workers/tokens"}
+    closed = {path for path, auth in reads.items() if auth is not Auth.OPEN}
+    assert closed == {"/api/workers/tokens", "/api/server/stop"}
 
 
 async def test_the_token_that_pages_get_is_the_one_that_counts(app):

@@ -3,9 +3,7 @@
 import random
 
 import pytest
-from sqlalchemy import insert
 
-from codefyui_core.control.db.tables import workers
 from codefyui_core.runs.sharing import CONTEXT_BYTES, Policy
 
 GIB = 1 << 30
@@ -24,9 +22,6 @@ class Measured:
         return self.kit.device(name, memory_total_bytes=TOTAL, **more)
 
     async def worker(self, name="box", *cards, free=TOTAL, **more):
-        row = {"id": f"id-{name}", "name": name, "name_key": name, "credential_hash": name, "created_at": 0}
-        async with self.room.database.begin() as connection:
-            await connection.execute(insert(workers).values(**row))
         agent = await self.room.worker(name, devices=cards or (self.card(),), **more)
         await self.beat(agent, free)
         return agent
