@@ -16,7 +16,7 @@ def suites(root: Path, *, fast: bool, extra: Sequence[str]) -> Iterator[Stage]:
     """In the order in which they run. ``extra`` goes to pytest."""
     yield _pytest(root, "tests", "not service", extra)
     if not fast:
-        yield _pytest(root, "services", "service", extra)
+        yield _pytest(root, "services", "service", ["--durations=15", *extra])
     npm = shutil.which("npm")
     if npm and not extra and _has_web_tests(root):
         yield from _web(root, npm)
