@@ -100,7 +100,7 @@ class Bench:
         self._runner = runner
         self._room = runner.run(QueueRoom.open(folder, waiting))
         self._executing = runner.run(self._room.next_assignment())
-        self._newest: list[str] = []
+        self._room.waiting.remove(self._executing.run_id)
 
     def step(self, name: str) -> Callable[[], float]:
         """Milliseconds that one step takes."""
@@ -109,22 +109,33 @@ class Bench:
 
     async def _submit(self) -> float:
         began = time.perf_counter()
-        self._newest.append(await self._room.submit())
-        return _since(began)
+        run_id = await self._room.submit()
+        took_ms = _since(began)
+        await self._room.service.cancel(run_id)
+        return took_ms
 
     async def _cancel(self) -> float:
         """One from the middle of its line."""
         run_id = self._room.waiting.pop(len(self._room.waiting) // 2)
         began = time.perf_counter()
         await self._room.service.cancel(run_id)
-        return _since(began)
+        took_ms = _since(began)
+        await self._refill()
+        return took_ms
 
     async def _pick(self) -> float:
         """From the last news of a run to the assignment of the next."""
         began = time.perf_counter()
         await self._room.finish(self._executing)
         self._executing = await self._room.next_assignment()
-        return _since(began)
+        took_ms = _since(began)
+        self._room.waiting.remove(self._executing.run_id)
+        await self._refill()
+        return took_ms
+
+    async def _refill(self) -> None:
+        """As many wait at the last step as at the first."""
+        self._room.waiting.append(await self._room.submit())
 
     async def _list(self) -> float:
         """A page of 50 with positions and reasons."""
