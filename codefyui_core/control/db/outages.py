@@ -25,6 +25,6 @@ def is_outage(error: BaseException) -> bool:
 def log_failure(log: logging.Logger, error: BaseException, message: str, *values: object) -> None:
     """One line for an outage; for anything else, where in the code it came from, too."""
     if is_outage(error):
-        log.warning(f"{message}: %s", *values, error)  # noqa: G004  the message is a literal at each call
+        log.warning("%s: %s", message % values, error)
     else:
         log.error(message, *values, exc_info=error)

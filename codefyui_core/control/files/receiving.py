@@ -250,7 +250,7 @@ def _content(folder: Path, name: str) -> str | None:
     """The hash of what lies there: None for nothing, empty for what is no file."""
     try:
         with SafeFolder(folder) as safe, safe.read(name) as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()  # type: ignore[arg-type]  # it reads into
+            return hashlib.file_digest(file, "sha256").hexdigest()  # type: ignore[arg-type]  # no readinto in BinaryIO
     except FileNotFoundError:
         return None
     except BadName:
