@@ -17,6 +17,7 @@ from sqlalchemy import ColumnElement, RowMapping, and_, insert, select, update
 
 from codefyui_core.control.db.database import Database
 from codefyui_core.control.db.tables import uploads
+from codefyui_core.control.db.times import milliseconds
 from codefyui_core.errors import BadName, CodefyError
 from codefyui_core.files import SafeFolder, sha256_of
 from codefyui_core.portable_names import check_name
@@ -192,7 +193,7 @@ class Receiving:
                 "item_id": item.item_id,
                 "state": RECEIVING,
                 "relative_path": item.name,
-                "created_at": int(self._db.clock.now().timestamp() * 1000),
+                "created_at": milliseconds(self._db.clock),
             }
             async with self._db.begin() as connection:
                 await connection.execute(insert(uploads), values)

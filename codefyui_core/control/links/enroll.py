@@ -14,12 +14,12 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from codefyui_core.control.db.database import Database
 from codefyui_core.control.db.tables import enrollment_tokens, enrollments, workers
+from codefyui_core.control.db.times import milliseconds
 from codefyui_core.plugin.hosts import Clock
 from codefyui_core.runs.options import worker_name_problem
 
 from .errors import BadRequest, EnrollmentRefused
 from .secrets import Token, digest, fits, make_credential, read_token
-from .tokens import milliseconds
 from .workers import find_name, revoke_hash
 
 NONCE = re.compile(r"^[A-Za-z0-9_-]{16,64}$")

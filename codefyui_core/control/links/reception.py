@@ -11,6 +11,7 @@ from aiohttp import web
 from codefyui_core.clocks import AttentiveClock
 from codefyui_core.control.db.database import Database
 from codefyui_core.control.db.outages import log_failure
+from codefyui_core.control.db.times import milliseconds
 from codefyui_core.control.runs.desk import RunDesk
 from codefyui_core.errors import CodefyError, status_of
 from codefyui_core.plugin.values import JsonObject
@@ -38,7 +39,6 @@ from .line import Line, close_socket, new_socket
 from .peer import Peer, peer_of
 from .refusals import Refusals
 from .session import Session, Surroundings
-from .tokens import milliseconds
 from .views import view_of
 from .workers import WorkerRow, Workers
 

@@ -12,6 +12,7 @@ from aiohttp import web
 
 from codefyui_core.clocks import AttentiveClock
 from codefyui_core.control.db.database import Database
+from codefyui_core.control.db.times import milliseconds
 from codefyui_core.control.runs.cards import check_policy
 from codefyui_core.control.runs.desk import KnownWorker, RunDesk, WorkerLink
 from codefyui_core.errors import CodefyError
@@ -39,7 +40,7 @@ from .refusals import Refusals
 from .rows import RowMaker, read_load
 from .session import Session, Surroundings
 from .storage_facts import StorageFacts
-from .tokens import NewToken, Tokens, command, milliseconds
+from .tokens import NewToken, Tokens, command
 from .unbroken import Unbroken
 from .views import instance_row, instance_view, view_of
 from .windows import Windows

@@ -10,6 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from codefyui_core.control.db.database import Database
 from codefyui_core.control.db.tables import enrollment_tokens, enrollments
+from codefyui_core.control.db.times import milliseconds
 from codefyui_core.plugin.hosts import Clock
 from codefyui_core.plugin.values import JsonObject
 
@@ -150,11 +151,6 @@ def command(address: str, token: str, *, name: str | None = None, options: tuple
     words = ["cdui", "agent", "start", "--control", address, "--token", token]
     words += ["--name", name] if name else []
     return shlex.join([*words, *options])
-
-
-def milliseconds(clock: Clock) -> int:
-    """Wall time as the tables have it."""
-    return int(clock.now().timestamp() * 1000)
 
 
 def rfc3339(at_ms: int) -> str:

@@ -13,6 +13,7 @@ from sqlalchemy import select
 from codefyui_core.clocks import AttentiveClock
 from codefyui_core.control.db.database import Database
 from codefyui_core.control.db.tables import runs
+from codefyui_core.control.db.times import milliseconds
 from codefyui_core.errors import CodefyError
 from codefyui_core.graph import Definitions
 from codefyui_core.ids import ArtifactId
@@ -71,7 +72,7 @@ from .submit import Judge, read_options
 from .tasks import Tasks
 from .waits import Waits
 from .worker_desk import STOP_GRACE_S, WorkerDesk
-from .writer import Writer, milliseconds
+from .writer import Writer
 
 
 class CatalogView(Protocol):
@@ -231,11 +232,9 @@ class RunService:
             db=db,
             writer=self.writer,
             board=self.board,
-            now_ms=lambda: milliseconds(clock.now()),
+            now_ms=lambda: milliseconds(clock),
             pins={info.distribution: info.version for info in registry.plugins},
-            checkout=Checkout(
-                install.settings.project_dir or install.root, lambda: milliseconds(clock.now())
-            ),
+            checkout=Checkout(install.settings.project_dir or install.root, lambda: milliseconds(clock)),
         )
         self._judge = Judge(workers, self._storages)
         self._storing = Storing(db=db, board=self.board, writer=self.writer)

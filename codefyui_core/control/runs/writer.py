@@ -10,7 +10,6 @@ import random
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
 from typing import Any, Generic, TypeVar
 
 from sqlalchemy import select
@@ -21,6 +20,7 @@ from codefyui_core.clocks import AttentiveClock, elapsed_s
 from codefyui_core.control.db.database import Database
 from codefyui_core.control.db.outages import is_outage
 from codefyui_core.control.db.tables import control
+from codefyui_core.control.db.times import milliseconds
 from codefyui_core.errors import CodefyError
 from codefyui_core.runs.steps import Change
 
@@ -158,7 +158,7 @@ class Writer:
     async def _do(self, job: _Job[Any], connection: AsyncConnection) -> _Done:
         if job.future.done():
             return _Done(job)
-        unit = Unit(connection, at_ms=milliseconds(self._clock.now()), epoch=self._db.epoch)
+        unit = Unit(connection, at_ms=milliseconds(self._clock), epoch=self._db.epoch)
         savepoint = await connection.begin_nested()
         try:
             result = await job.work(unit)
@@ -217,11 +217,6 @@ class Writer:
             if not job.future.done():
                 job.future.set_exception(error)
         self._jobs = deque(job for job in self._jobs if not job.future.done())
-
-
-def milliseconds(time: datetime) -> int:
-    """Since 1970."""
-    return int(time.timestamp() * 1000)
 
 
 def _busy(error: Exception) -> CodefyError:
