@@ -77,13 +77,18 @@ async def _serve(agent: Agent, stop: asyncio.Event, drain: asyncio.Event) -> int
     running = asyncio.create_task(agent.link.run(), name="link")
     stopped = asyncio.create_task(stop.wait(), name="stop")
     drained = asyncio.create_task(_drained(agent, drain), name="drain")
-    await asyncio.wait({running, stopped, drained}, return_when=asyncio.FIRST_COMPLETED)
-    if not (running.done() or drained.done()):
-        log.info("stopping: runs get 10 s to end")
-        await agent.shut_down(StopReason.AGENT_STOP)
-    stopped.cancel()
-    drained.cancel()
-    ending: Ending = await running
+    tasks = {running, stopped, drained}
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        if not (running.done() or drained.done()):
+            log.info("stopping: runs get 10 s to end")
+            await agent.shut_down(StopReason.AGENT_STOP)
+        ending: Ending = await running
+    finally:
+        # Whoever is cancelled here leaves no line behind that would go on dialing.
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
     if ending.exit_code:
         await agent.stop_runs(_stop_reason(ending))
         log.error("%s", ending.message)
