@@ -371,12 +371,17 @@ class Holdings:
         life = self._lives.get(key)
         if life is not None and life is not asyncio.current_task():
             await asyncio.gather(life, return_exceptions=True)
+        try:
+            await asyncio.to_thread(self._done.add, attempt.key, attempt.head.lease)
+        except OSError as error:
+            self._log.warning(
+                "that run %s is done can only be remembered until the agent ends: %s", key[0], error
+            )
         self._forget(key)
         if attempt.stream is not None:
             await attempt.stream.aclose()
         if attempt.path is not None:
             await self._put_away(attempt.path, aside=attempt.set_aside)
-        await asyncio.to_thread(self._done.add, attempt.key, attempt.head.lease)
         self._log.info("run %s is done here (%s)", key[0], attempt.recorded or "not recorded")
         self._tell_ended(attempt)
         self._news()

@@ -15,6 +15,7 @@ from codefyui_core.plugin.views import AttemptView, PluginInfo, RunView, RunWarn
 from codefyui_core.settings import read_settings
 
 from .db.documents import PluginDocuments
+from .files.receiving import Receiving
 from .links.tokens import NewToken
 from .listener import LinkListener
 from .owned_tasks import OwnedTasks
@@ -124,6 +125,14 @@ class StoreHost(PlaneHost):
     @property
     def max_upload_bytes(self) -> int:
         return self._plane.settings.max_upload_size
+
+    @property
+    def arrivals(self) -> Receiving:
+        return self._plane.receiving
+
+    @property
+    def run_files(self) -> Path:
+        return self._plane.install.run_files
 
     async def inputs(self, run: RunView) -> tuple[InputItem, ...]:
         return await self._plane.inputs.of(run)

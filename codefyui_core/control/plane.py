@@ -18,6 +18,7 @@ from codefyui_core.control.db.database import Database
 from codefyui_core.control.db.link_rows import LinkRows
 from codefyui_core.control.db.outages import log_failure
 from codefyui_core.control.files.inputs import Inputs
+from codefyui_core.control.files.receiving import Receiving
 from codefyui_core.control.halves import ControlHalves
 from codefyui_core.control.links.service import WorkerService
 from codefyui_core.control.runs.service import RunService
@@ -81,6 +82,7 @@ class ControlPlane:
         self.seal = Seal(install.user_data)
         self.link_rows = LinkRows(db, self.seal)
         self.inputs = Inputs(install.folders())
+        self.receiving = Receiving(db, limit_bytes=settings.max_upload_size)
         self.link_routes: Sequence[OwnedRoute] = ()
         """What the private listeners of links serve; set with the application."""
         self.halves = ControlHalves(plane=self)

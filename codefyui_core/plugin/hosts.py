@@ -6,7 +6,7 @@ call from the plane's event loop; none blocks.
 
 import asyncio
 import logging
-from collections.abc import AsyncIterable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Coroutine, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime
 from pathlib import Path
@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from pydantic import JsonValue
 
 from ..files import Folders
-from ..ids import ArtifactId, LinkId, RunId
+from ..ids import ArtifactId, LinkId, RunId, Sha256
 from .connector import LinkMemo
 from .settings import PluginSettings
-from .storage import InputItem, StoredObject, Workspace
+from .storage import Arrived, Arriving, InputItem, StoredObject, Workspace
 from .values import JsonObject
 from .views import AttemptView, PluginInfo, RunView, RunWarning
 
@@ -144,11 +144,55 @@ class ControlLinkHost(ControlHost, Protocol):
         ...
 
 
+class Arrivals(Protocol):
+    """Takes files in that are sent to the control plane: continued where they broke off, placed once, never over
+    another file. What is unfinished lies hidden in the folder that it is for. All of it survives a crash.
+    """
+
+    async def offset(self, file: Arriving) -> int:
+        """How many bytes of it are here: where to go on."""
+        ...
+
+    async def append(self, file: Arriving, offset: int, chunks: AsyncIterator[bytes]) -> int:
+        """Continue it at ``offset``; the new offset. What arrived before a broken line stays.
+
+        Raises: CodefyError ``upload.offset`` when it goes on elsewhere, ``upload.exists`` when it is placed,
+        ``request.too_large`` over ``max_upload_bytes``, ``storage.full``; BadName.
+        """
+        ...
+
+    async def finish(self, file: Arriving, *, size_bytes: int, sha256: Sha256) -> Arrived:
+        """Check it and give it its name: its own; that of a file there with the same content; or one with a number
+        when other content has the name. The same answer however often it is asked for.
+
+        Raises: CodefyError ``upload.mismatch`` (what arrived is dropped), ``upload.not_found`` when nothing of it is
+        here, ``storage.full``; BadName.
+        """
+        ...
+
+    async def arrived(self, run: RunId, key: str) -> Arrived | None:
+        """What ``finish`` answered; None: it isn't placed."""
+        ...
+
+    async def forget(self, run: RunId) -> None:
+        """Drop what is unfinished of a run, with its bytes."""
+        ...
+
+
 class ControlStoreHost(ControlHost, Protocol):
     """For the control half of a storage backend."""
 
     @property
     def max_upload_bytes(self) -> int: ...
+    @property
+    def arrivals(self) -> Arrivals:
+        """For a backend whose workers send files here."""
+        ...
+
+    @property
+    def run_files(self) -> Path:
+        """Where ``<run id>/<kind>/<name>`` of runs lie on this machine: what goes with its run."""
+        ...
 
     async def inputs(self, run: RunView) -> tuple[InputItem, ...]:
         """The uploads and artifacts that the run reads, on this machine and hashed now (remembered while

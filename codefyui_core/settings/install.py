@@ -57,6 +57,11 @@ class Install:
         return self.settings.data_dir or self.base / "data"
 
     @property
+    def run_files(self) -> Path:
+        """What runs on workers sent here and what goes with them: ``<run id>/<kind>/<name>``."""
+        return self.data / "runs"
+
+    @property
     def samples(self) -> Path:
         """Small data sets that every install has, named ``data/samples/...`` by graphs; never moved."""
         return self.base / "data" / "samples"

@@ -3,15 +3,17 @@
 import asyncio
 import hashlib
 import logging
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any, TypeVar
 
-from codefyui_core.errors import Refused, TransferStopped
+from codefyui_core.errors import CodefyError, Refused, TransferStopped
 from codefyui_core.files import Folders
 from codefyui_core.ids import ArtifactId, LinkId, RunId, Sha256
 from codefyui_core.plugin import (
+    Arrived,
+    Arriving,
     AttemptView,
     Clock,
     ControlHttp,
@@ -168,6 +170,63 @@ class ControlLinkDouble(ControlDouble):
         self.changes.append(link)
 
 
+class ArrivalsDouble:
+    """``Arrivals`` whose unfinished files lie in memory."""
+
+    def __init__(self, limit_bytes: int) -> None:
+        self.limit_bytes = limit_bytes
+        self.parts: dict[tuple[RunId, str], bytearray] = {}
+        self.placed: dict[tuple[RunId, str], Arrived] = {}
+
+    async def offset(self, file: Arriving) -> int:
+        placed = self.placed.get((file.run_id, file.key))
+        return len(self.parts.get((file.run_id, file.key), b"")) if placed is None else placed.size_bytes
+
+    async def append(self, file: Arriving, offset: int, chunks: AsyncIterator[bytes]) -> int:
+        key = (file.run_id, file.key)
+        if key in self.placed:
+            raise CodefyError(f"{file.name} is here already.", code="upload.exists")
+        part = self.parts.setdefault(key, bytearray())
+        if len(part) != offset:
+            raise CodefyError(f"{file.name} goes on at byte {len(part)}.", code="upload.offset")
+        async for chunk in chunks:
+            if len(part) + len(chunk) > self.limit_bytes:
+                raise CodefyError(f"{file.name} is too large.", code="request.too_large")
+            part.extend(chunk)
+        return len(part)
+
+    async def finish(self, file: Arriving, *, size_bytes: int, sha256: Sha256) -> Arrived:
+        key = (file.run_id, file.key)
+        if key not in self.placed:
+            if key not in self.parts:
+                raise CodefyError(f"Nothing of {file.name} is here.", code="upload.not_found")
+            data = bytes(self.parts.pop(key))
+            if (len(data), hashlib.sha256(data).hexdigest()) != (size_bytes, sha256):
+                raise CodefyError(f"{file.name} arrived with other content.", code="upload.mismatch")
+            self.placed[key] = self._place(file, data, sha256)
+        return self.placed[key]
+
+    @staticmethod
+    def _place(file: Arriving, data: bytes, sha256: Sha256) -> Arrived:
+        wanted, number = PurePosixPath(file.name), 0
+        while True:
+            name = wanted.with_stem(f"{wanted.stem}-{number}") if number else wanted
+            path = file.folder / name
+            if not path.exists():
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_bytes(data)
+            if path.read_bytes() == data:
+                return Arrived(path=path, relative_path=str(name), size_bytes=len(data), sha256=sha256)
+            number += 1
+
+    async def arrived(self, run: RunId, key: str) -> Arrived | None:
+        return self.placed.get((run, key))
+
+    async def forget(self, run: RunId) -> None:
+        for key in [key for key in self.parts if key[0] == run]:
+            del self.parts[key]
+
+
 @dataclass(kw_only=True)
 class ControlStoreDouble(ControlDouble):
     """For the control half of a storage backend. ``uploads`` are the inputs of every run."""
@@ -178,6 +237,13 @@ class ControlStoreDouble(ControlDouble):
     recorded: dict[RunId, dict[str, StoredObject]] = field(default_factory=dict)
     warnings: list[tuple[RunId, RunWarning]] = field(default_factory=list)
     offers_changed_count: int = 0
+
+    def __post_init__(self) -> None:
+        self.arrivals = ArrivalsDouble(self.max_upload_bytes)
+
+    @property
+    def run_files(self) -> Path:
+        return self.root / "data" / "runs"
 
     async def inputs(self, run: RunView) -> tuple[InputItem, ...]:
         items = []

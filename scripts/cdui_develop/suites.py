@@ -10,6 +10,10 @@ from .stages import Stage
 
 NO_TESTS = 5
 """pytest's status when nothing was collected."""
+AGAIN = ("--reruns", "1")
+"""A test that fails is tried once more, and the closing line counts it: machines under load are late now and then, and
+one of thousands of tests must not cost the whole run. Whoever sees a number there has a test to mend.
+"""
 
 
 def suites(root: Path, *, fast: bool, extra: Sequence[str]) -> Iterator[Stage]:
@@ -23,7 +27,7 @@ def suites(root: Path, *, fast: bool, extra: Sequence[str]) -> Iterator[Stage]:
 
 
 def _pytest(root: Path, name: str, marker: str, extra: Sequence[str]) -> Stage:
-    command = [sys.executable, "-m", "pytest", "-n", "2", "--dist", "loadfile", "-m", marker, *extra]
+    command = [sys.executable, "-m", "pytest", "-n", "2", "--dist", "loadfile", *AGAIN, "-m", marker, *extra]
     accepted = frozenset({0, NO_TESTS})
     return Stage(name=name, command=command, cwd=root, loud=True, accepted=accepted)
 

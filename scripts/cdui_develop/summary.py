@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterable
 
 _COUNT = re.compile(r"(\d+) (failed|passed|skipped|deselected|xfailed|xpassed|warnings?|errors?|rerun)\b")
-_SHOWN = ("failed", "passed", "skipped", "xfailed", "xpassed", "errors")
+_SHOWN = ("failed", "passed", "skipped", "xfailed", "xpassed", "errors", "rerun")
 
 
 def counts(line: str) -> Counter[str]:

@@ -1,3 +1,4 @@
+import errno
 from pathlib import Path
 
 import pytest
@@ -220,10 +221,26 @@ async def test_an_attempt_that_ran_here_is_not_run_again(line):
     await process.went
     process.end("succeeded")
     await line.until(lambda: stored.final and line.spools() == [])
-    await line.until(lambda: (line.user_data / "agent-spool").rglob("done"))
     await line.control.assign()
     await line.until(lambda: line.desk.refusals)
     assert len(line.starter.processes) == 1
+
+
+async def test_a_run_that_is_done_is_let_go_although_that_can_not_be_written(line, monkeypatch):
+    await line.agent()
+    stored = await line.control.assign()
+    process = await line.starter.process()
+    await process.went
+    monkeypatch.setattr("codefyui_core.agent.done.write_private", _no_room)
+    process.end("succeeded")
+    await line.until(lambda: stored.final and line.spools() == [])
+    await line.control.assign()
+    await line.until(lambda: line.desk.refusals)
+    assert len(line.starter.processes) == 1
+
+
+def _no_room(path, data):
+    raise OSError(errno.ENOSPC, "no space left", str(path))
 
 
 @pytest.mark.spec("service/sigterm-asks-runs-to-stop", "service/sigterm-run-ends-cancelled")

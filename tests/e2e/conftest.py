@@ -24,10 +24,18 @@ def _module(name: str) -> ModuleType:
 site_module = _module("e2e_site")
 
 
+@pytest.fixture(scope="module")
+def plugins(request: pytest.FixtureRequest) -> dict[str, str]:
+    """Settings of the sites: a module whose graphs need them says ``TORCH_NODES = True``."""
+    return {} if getattr(request.module, "TORCH_NODES", False) else dict(site_module.WITHOUT_TORCH)
+
+
 @pytest.fixture
-def site(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator["site_module.Site"]:
+def site(
+    tmp_path: Path, plugins: dict[str, str], request: pytest.FixtureRequest
+) -> Iterator["site_module.Site"]:
     """Nothing is started yet."""
-    made = site_module.Site(root=tmp_path)
+    made = site_module.Site(root=tmp_path, settings=dict(plugins))
     failed_before = request.session.testsfailed
     yield made
     try:
@@ -38,9 +46,11 @@ def site(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator["site_modul
 
 
 @pytest.fixture(scope="module")
-def shared_site(tmp_path_factory: pytest.TempPathFactory) -> Iterator["site_module.Site"]:
+def shared_site(
+    tmp_path_factory: pytest.TempPathFactory, plugins: dict[str, str]
+) -> Iterator["site_module.Site"]:
     """A server with one worker named box, for the tests of one module that leave it as it was."""
-    made = site_module.Site(root=tmp_path_factory.mktemp("site"))
+    made = site_module.Site(root=tmp_path_factory.mktemp("site"), settings=dict(plugins))
     try:
         made.start_server()
         made.start_agent("box")

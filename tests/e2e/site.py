@@ -18,6 +18,8 @@ import psutil
 from codefyui_core.cli.client import HttpApi, Running, Server
 
 NODES = Path(__file__).parent / "custom_nodes"
+WITHOUT_TORCH = {"CODEFYUI_PLUGINS_BLOCK": "nodes_torch"}
+"""Importing torch costs each server and agent several seconds of a core, four times: by helper and zygote."""
 FINAL = {"succeeded", "failed", "cancelled", "interrupted"}
 
 
@@ -95,7 +97,7 @@ class Site:
     """Folders, processes, and the API."""
 
     root: Path
-    settings: dict[str, str] = field(default_factory=dict)
+    settings: dict[str, str] = field(default_factory=lambda: dict(WITHOUT_TORCH))
     processes: list[Process] = field(default_factory=list)
     server: Process | None = None
 

@@ -11,6 +11,7 @@ import pytest
 from e2e_site import Site, gapless, graph, metrics, wait_for
 
 pytestmark = pytest.mark.service
+TORCH_NODES = True
 EXAMPLE = Path(__file__).parents[2] / "examples" / "digits-cnn.graph.json"
 AFTER = {"evaluate", "save", "accuracy"}
 

@@ -85,7 +85,7 @@ class Place:
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
-    site = Site(root=tmp_path_factory.mktemp("site"))
+    site = Site(root=tmp_path_factory.mktemp("site"), settings={})
     nodes = site.data / "custom_nodes"
     nodes.mkdir(parents=True)
     (nodes / "gives.py").write_text(NODE)

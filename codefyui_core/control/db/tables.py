@@ -170,6 +170,7 @@ uploads = Table(
     Column("run_id", String(32), primary_key=True),
     Column("item_id", String(128), primary_key=True),
     Column("state", String(16), nullable=False),  # receiving, chosen, placed
+    Column("folder", SafeText),
     Column("relative_path", SafeText, nullable=False),
     Column("final_path", SafeText),
     Column("size_bytes", BigInteger),

@@ -1,6 +1,6 @@
-"""Outputs that arrive piece by piece: continued where they broke off, placed once, never over another file.
+"""Files that arrive piece by piece: continued where they broke off, placed once, never over another file.
 
-An item's bytes gather in a hidden file of the folder that it is for. The name it gets is committed before the file
+A file's bytes gather in a hidden file of the folder that it is for. The name it gets is committed before the hidden file
 is linked to it, so that whoever repeats the last step after a crash finds what the first try did.
 """
 
@@ -11,7 +11,7 @@ import hashlib
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, BinaryIO
 
 from sqlalchemy import ColumnElement, RowMapping, and_, insert, select, update
 
@@ -19,214 +19,209 @@ from codefyui_core.control.db.database import Database
 from codefyui_core.control.db.tables import uploads
 from codefyui_core.control.db.times import milliseconds
 from codefyui_core.errors import BadName, CodefyError
-from codefyui_core.files import SafeFolder, sha256_of
-from codefyui_core.portable_names import check_name
+from codefyui_core.files import SafeFolder
+from codefyui_core.ids import RunId, Sha256
+from codefyui_core.plugin.storage import Arrived, Arriving
 
 RECEIVING, CHOSEN, PLACED = "receiving", "chosen", "placed"
+GATHER_BYTES = 1 << 20
+"""Of what arrives, before a thread writes and hashes it."""
+Key = tuple[str, str]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Placed:
-    """Where a file came to lie."""
+@dataclass(slots=True)
+class _Begun:
+    """The hash of the beginning of a file, as far as it is known."""
 
-    path: Path
-    relative_path: str
-    """Below the folder it was for, with the number that its name may have got."""
-    size_bytes: int
-    sha256: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Item:
-    """What somebody sends. Everything in it but ``folder`` comes from outside."""
-
-    run_id: str
-    item_id: str
-    """Made where the file arose, so that a repetition is the same item."""
-    folder: Path
-    name: str
-    """POSIX-style, below ``folder``."""
-
-    def __post_init__(self) -> None:
-        """Raises: BadName."""
-        check_name(self.name)
-
-    @property
-    def part(self) -> str:
-        """The hidden file that its bytes gather in."""
-        digest = hashlib.sha256(f"{self.run_id}\0{self.item_id}".encode()).hexdigest()
-        return f".cdui-{digest[:16]}.part"
+    digest: "hashlib._Hash"
+    n_bytes: int = 0
 
 
 class Receiving:
-    """The only writer of the table ``uploads``. One process writes a folder's hidden files."""
+    """Implements ``plugin.hosts.Arrivals``; the only writer of the table ``uploads``. One process writes a folder's
+    hidden files.
+    """
 
     def __init__(self, db: Database, *, limit_bytes: int) -> None:
         self._db = db
         self._limit_bytes = limit_bytes
-        self._turns: dict[tuple[str, str], asyncio.Lock] = {}
+        self._turns: dict[Key, asyncio.Lock] = {}
+        self._begun: dict[Key, _Begun] = {}
 
-    async def offset(self, item: Item) -> int:
-        """How many bytes of it are here and synced."""
-        row = await self._row(item)
+    async def offset(self, file: Arriving) -> int:
+        row = await self._row(_is(file))
         if row is not None and row["state"] == PLACED:
             return int(row["size_bytes"])
-        return await asyncio.to_thread(_size, item)
+        return await asyncio.to_thread(_size, file)
 
-    async def append(self, item: Item, offset: int, chunks: AsyncIterator[bytes]) -> int:
-        """Continue it at ``offset``; the new offset. What arrived before a broken line stays.
-
-        Raises: CodefyError ``upload.offset`` when it has to go on elsewhere, ``request.too_large``,
-        ``storage.full``; BadName.
-        """
-        async with self._turn(item):
-            await self._open(item)
-            size = await asyncio.to_thread(_size, item)
+    async def append(self, file: Arriving, offset: int, chunks: AsyncIterator[bytes]) -> int:
+        async with self._turn(file):
+            await self._open(file)
+            size = await asyncio.to_thread(_size, file)
             if offset != size:
                 raise CodefyError(
-                    f"{item.name} goes on at byte {size}, not at {offset}. Ask for the offset and continue there.",
+                    f"{file.name} goes on at byte {size}, not at {offset}. Ask for the offset and continue there.",
                     code="upload.offset",
                 )
-            with _full_disk(item.name):
-                return await self._take(item, offset, chunks)
+            with _full_disk(file.name):
+                return await self._take(file, offset, chunks)
 
-    async def finish(self, item: Item, *, size_bytes: int, sha256: str) -> Placed:
-        """Check it and give it its name: its own, that of a file with the same content, or one with a number.
-        The same answer however often it is asked for.
-
-        Raises: CodefyError ``upload.mismatch``; what arrived is dropped then. ``upload.not_found`` when
-        nothing of it is here.
-        """
-        async with self._turn(item):
-            row = await self._row(item)
+    async def finish(self, file: Arriving, *, size_bytes: int, sha256: Sha256) -> Arrived:
+        async with self._turn(file):
+            row = await self._row(_is(file))
             if row is not None and row["state"] == CHOSEN:
-                row = await self._after_a_crash(item, row)
+                row = await self._after_a_crash(file, row)
             if row is not None and row["state"] == PLACED:
-                return _placed(item, row)
-            await self._check(item, size_bytes, sha256)
-            with _full_disk(item.name):
-                return await self._place(item, size_bytes, sha256)
+                return _arrived(file.folder, row)
+            await self._check(file, size_bytes, sha256)
+            with _full_disk(file.name):
+                return await self._place(file, size_bytes, sha256)
 
-    async def drop(self, item: Item) -> None:
-        """Forget one that isn't placed, with its bytes."""
-        async with self._turn(item):
-            await asyncio.to_thread(_remove_part, item)
+    async def arrived(self, run: RunId, key: str) -> Arrived | None:
+        row = await self._row(and_(uploads.c.run_id == run, uploads.c.item_id == key))
+        if row is None or row["state"] != PLACED or row["folder"] is None:
+            return None
+        return _arrived(Path(row["folder"]), row)
+
+    async def forget(self, run: RunId) -> None:
+        unfinished = and_(uploads.c.run_id == run, uploads.c.state != PLACED, uploads.c.folder.is_not(None))
+        async with self._db.read() as connection:
+            rows = (await connection.execute(select(uploads).where(unfinished))).mappings().all()
+        for row in rows:
+            with contextlib.suppress(BadName):
+                folder, name = Path(row["folder"]), row["relative_path"]
+                await self._drop(Arriving(run_id=run, key=row["item_id"], folder=folder, name=name))
+
+    async def _drop(self, file: Arriving) -> None:
+        async with self._turn(file):
+            self._begun.pop(_key(file), None)
+            await asyncio.to_thread(_remove_part, file)
             async with self._db.begin() as connection:
-                await connection.execute(uploads.delete().where(_is(item), uploads.c.state != PLACED))
+                await connection.execute(uploads.delete().where(_is(file), uploads.c.state != PLACED))
 
     # ------------------------------------------------------------ bytes
 
-    async def _take(self, item: Item, offset: int, chunks: AsyncIterator[bytes]) -> int:
-        with SafeFolder(item.folder, create=True) as folder:
-            writing = folder.append(item.part, offset)
-            file = await asyncio.to_thread(writing.__enter__)
+    async def _take(self, file: Arriving, offset: int, chunks: AsyncIterator[bytes]) -> int:
+        if offset == 0:
+            self._begun[_key(file)] = _Begun(hashlib.sha256())
+        begun = self._begun.get(_key(file))
+        hashing = begun if begun is not None and begun.n_bytes == offset else None
+        with SafeFolder(file.folder, create=True) as folder:
+            writing = folder.append(_part(file), offset)
+            out = await asyncio.to_thread(writing.__enter__)
             try:
-                async for chunk in chunks:
-                    offset += len(chunk)
+                async for gathered in _gathered(chunks):
+                    offset += len(gathered)
                     if offset > self._limit_bytes:
                         raise CodefyError(
-                            f"{item.name} is larger than {self._limit_bytes} bytes (CODEFYUI_MAX_UPLOAD_SIZE).",
+                            f"{file.name} is larger than {self._limit_bytes} bytes (CODEFYUI_MAX_UPLOAD_SIZE).",
                             code="request.too_large",
                         )
-                    await asyncio.to_thread(file.write, chunk)
+                    await asyncio.to_thread(_write, out, gathered, hashing)
             finally:
                 await asyncio.to_thread(writing.__exit__, None, None, None)
         return offset
 
-    async def _check(self, item: Item, size_bytes: int, sha256: str) -> None:
-        part = item.folder / item.part
+    async def _check(self, file: Arriving, size_bytes: int, sha256: Sha256) -> None:
+        begun = self._begun.pop(_key(file), None)
         try:
-            found = (await asyncio.to_thread(_size, item), await asyncio.to_thread(sha256_of, part))
+            size = await asyncio.to_thread(_size_of_part, file)
+            if begun is None or begun.n_bytes != size:
+                begun = await asyncio.to_thread(_hashed, file)
         except FileNotFoundError:
-            raise CodefyError(f"Nothing of {item.name} is here. Send it.", code="upload.not_found") from None
-        if found != (size_bytes, sha256):
-            await asyncio.to_thread(_remove_part, item)
+            raise CodefyError(f"Nothing of {file.name} is here. Send it.", code="upload.not_found") from None
+        if (size, begun.digest.hexdigest()) != (size_bytes, sha256):
+            await asyncio.to_thread(_remove_part, file)
             raise CodefyError(
-                f"{item.name} arrived with other content than it was sent with ({found[0]} of {size_bytes}"
-                " bytes, or another hash). Send it again from the start.",
+                f"{file.name} arrived with other content than it was sent with ({size} of {size_bytes} bytes, or "
+                "another hash). Send it again from the start.",
                 code="upload.mismatch",
             )
 
     # ------------------------------------------------------------ names
 
-    async def _place(self, item: Item, size_bytes: int, sha256: str) -> Placed:
-        await asyncio.to_thread(_make_parents, item)
-        for name in _names(item.name):
-            there = await asyncio.to_thread(_content, item.folder, name)
+    async def _place(self, file: Arriving, size_bytes: int, sha256: Sha256) -> Arrived:
+        await asyncio.to_thread(_make_parents, file)
+        for name in _names(file.name):
+            there = await asyncio.to_thread(_content, file.folder, name, size_bytes)
             if there is not None and there != sha256:
                 continue
             values = {"final_path": name, "size_bytes": size_bytes, "sha256": sha256}
-            await self._keep(item, state=CHOSEN, **values)
+            await self._keep(file, state=CHOSEN, **values)
             if there is None:
                 try:
-                    await asyncio.to_thread(_link, item, name)
+                    await asyncio.to_thread(_link, file, name)
                 except FileExistsError:
                     continue
-            return await self._done(item, values)
+            return await self._done(file, values)
         raise AssertionError("names don't end")
 
-    async def _after_a_crash(self, item: Item, row: RowMapping) -> RowMapping | None:
+    async def _after_a_crash(self, file: Arriving, row: RowMapping) -> RowMapping | None:
         """Whether the file got the chosen name is to be seen from its content."""
-        if await asyncio.to_thread(_content, item.folder, row["final_path"]) != row["sha256"]:
+        there = await asyncio.to_thread(_content, file.folder, row["final_path"], row["size_bytes"])
+        if there != row["sha256"]:
             return None
-        values = {name: row[name] for name in ("final_path", "size_bytes", "sha256")}
-        await self._done(item, values)
-        return await self._row(item)
+        await self._done(file, {name: row[name] for name in ("final_path", "size_bytes", "sha256")})
+        return await self._row(_is(file))
 
-    async def _done(self, item: Item, values: dict[str, Any]) -> Placed:
-        await self._keep(item, state=PLACED, **values)
-        await asyncio.to_thread(_remove_part, item)
-        return _placed(item, values)
+    async def _done(self, file: Arriving, values: dict[str, Any]) -> Arrived:
+        await self._keep(file, state=PLACED, **values)
+        await asyncio.to_thread(_remove_part, file)
+        return _arrived(file.folder, values)
 
     # ------------------------------------------------------------ rows
 
-    async def _row(self, item: Item) -> RowMapping | None:
+    async def _row(self, which: ColumnElement[bool]) -> RowMapping | None:
         async with self._db.read() as connection:
-            found = await connection.execute(select(uploads).where(_is(item)))
+            found = await connection.execute(select(uploads).where(which))
             return found.mappings().one_or_none()
 
-    async def _open(self, item: Item) -> None:
-        row = await self._row(item)
+    async def _open(self, file: Arriving) -> None:
+        row = await self._row(_is(file))
         if row is None:
             values = {
-                "run_id": item.run_id,
-                "item_id": item.item_id,
+                "run_id": file.run_id,
+                "item_id": file.key,
                 "state": RECEIVING,
-                "relative_path": item.name,
+                "folder": str(file.folder),
+                "relative_path": file.name,
                 "created_at": milliseconds(self._db.clock),
             }
             async with self._db.begin() as connection:
                 await connection.execute(insert(uploads), values)
         elif row["state"] == PLACED:
-            raise CodefyError(f"{item.name} is here already.", code="upload.exists")
+            raise CodefyError(f"{file.name} is here already.", code="upload.exists")
 
-    async def _keep(self, item: Item, **values: Any) -> None:
+    async def _keep(self, file: Arriving, **values: Any) -> None:
         async with self._db.begin() as connection:
-            await connection.execute(update(uploads).where(_is(item)).values(**values))
+            await connection.execute(update(uploads).where(_is(file)).values(**values))
 
     @contextlib.asynccontextmanager
-    async def _turn(self, item: Item) -> AsyncIterator[None]:
-        """One at a time an item: a repetition may come while the first try still runs."""
-        key = (item.run_id, item.item_id)
-        lock = self._turns.setdefault(key, asyncio.Lock())
+    async def _turn(self, file: Arriving) -> AsyncIterator[None]:
+        """One at a time a file: a repetition may come while the first try still runs."""
+        lock = self._turns.setdefault(_key(file), asyncio.Lock())
         try:
             async with lock:
                 yield
         finally:
             if not lock.locked():
-                self._turns.pop(key, None)
+                self._turns.pop(_key(file), None)
 
 
-def _is(item: Item) -> ColumnElement[bool]:
-    return and_(uploads.c.run_id == item.run_id, uploads.c.item_id == item.item_id)
+def _key(file: Arriving) -> Key:
+    return (file.run_id, file.key)
 
 
-def _placed(item: Item, row: Any) -> Placed:
-    return Placed(
-        path=item.folder / row["final_path"],
+def _is(file: Arriving) -> ColumnElement[bool]:
+    return and_(uploads.c.run_id == file.run_id, uploads.c.item_id == file.key)
+
+
+def _arrived(folder: Path, row: Any) -> Arrived:
+    return Arrived(
+        path=folder / row["final_path"],
         relative_path=row["final_path"],
         size_bytes=row["size_bytes"],
-        sha256=row["sha256"],
+        sha256=Sha256(row["sha256"]),
     )
 
 
@@ -240,17 +235,62 @@ def _names(name: str) -> Iterator[str]:
         number += 1
 
 
-def _size(item: Item) -> int:
+async def _gathered(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """In larger pieces; what came before a broken line comes before its error, too."""
+    held: list[bytes] = []
+    size = 0
     try:
-        return (item.folder / item.part).stat().st_size
+        async for chunk in chunks:
+            held.append(chunk)
+            size += len(chunk)
+            if size >= GATHER_BYTES:
+                yield b"".join(held)
+                held, size = [], 0
+    except Exception:
+        if held:
+            yield b"".join(held)
+        raise
+    if held:
+        yield b"".join(held)
+
+
+def _write(out: BinaryIO, data: bytes, begun: _Begun | None) -> None:
+    out.write(data)
+    if begun is not None:
+        begun.digest.update(data)
+        begun.n_bytes += len(data)
+
+
+def _part(file: Arriving) -> str:
+    """The hidden file that its bytes gather in."""
+    digest = hashlib.sha256(f"{file.run_id}\0{file.key}".encode()).hexdigest()
+    return f".cdui-{digest[:16]}.part"
+
+
+def _size_of_part(file: Arriving) -> int:
+    return (file.folder / _part(file)).stat().st_size
+
+
+def _size(file: Arriving) -> int:
+    try:
+        return _size_of_part(file)
     except FileNotFoundError:
         return 0
 
 
-def _content(folder: Path, name: str) -> str | None:
-    """The hash of what lies there: None for nothing, empty for what is no file."""
+def _hashed(file: Arriving) -> _Begun:
+    with SafeFolder(file.folder) as folder, folder.read(_part(file)) as part:
+        digest = hashlib.file_digest(part, "sha256")  # type: ignore[arg-type]  # no readinto in BinaryIO
+        return _Begun(digest, part.tell())
+
+
+def _content(folder: Path, name: str, size_bytes: int) -> str | None:
+    """The hash of what lies there: None for nothing, empty for what is no file, or has another size."""
     try:
         with SafeFolder(folder) as safe, safe.read(name) as file:
+            if file.seek(0, 2) != size_bytes:
+                return ""
+            file.seek(0)
             return hashlib.file_digest(file, "sha256").hexdigest()  # type: ignore[arg-type]  # no readinto in BinaryIO
     except FileNotFoundError:
         return None
@@ -258,22 +298,22 @@ def _content(folder: Path, name: str) -> str | None:
         return ""
 
 
-def _make_parents(item: Item) -> None:
+def _make_parents(file: Arriving) -> None:
     """Raises: BadName when one of them is a link or a file: no number behind the name would help."""
-    parents = PurePosixPath(item.name).parent
+    parents = PurePosixPath(file.name).parent
     if parents.parts:
-        with SafeFolder(item.folder) as folder:
+        with SafeFolder(file.folder) as folder:
             folder.make_folder(str(parents))
 
 
-def _link(item: Item, name: str) -> None:
-    with SafeFolder(item.folder) as folder:
-        folder.rename(item.part, name)
+def _link(file: Arriving, name: str) -> None:
+    with SafeFolder(file.folder) as folder:
+        folder.rename(_part(file), name)
 
 
-def _remove_part(item: Item) -> None:
-    with contextlib.suppress(FileNotFoundError), SafeFolder(item.folder) as folder:
-        folder.remove(item.part)
+def _remove_part(file: Arriving) -> None:
+    with contextlib.suppress(FileNotFoundError), SafeFolder(file.folder) as folder:
+        folder.remove(_part(file))
 
 
 @contextlib.contextmanager

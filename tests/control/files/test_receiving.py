@@ -6,8 +6,9 @@ import pytest
 from sqlalchemy import insert, select, update
 
 from codefyui_core.control.db.tables import runs, uploads
-from codefyui_core.control.files.receiving import Item, Receiving
+from codefyui_core.control.files.receiving import Receiving
 from codefyui_core.errors import BadName, CodefyError
+from codefyui_core.plugin import Arriving
 
 DATA = bytes(range(256)) * 40
 SHA = hashlib.sha256(DATA).hexdigest()
@@ -37,7 +38,7 @@ def _filler(column):
 
 @pytest.fixture
 def item(tmp_path):
-    return Item(run_id="r1", item_id="a1", folder=tmp_path / "models", name="deep/best.pt")
+    return Arriving(run_id="r1", key="a1", folder=tmp_path / "models", name="deep/best.pt")
 
 
 def files(item):
@@ -49,11 +50,9 @@ async def send(receiving, item, data=DATA):
     return await receiving.finish(item, size_bytes=len(data), sha256=hashlib.sha256(data).hexdigest())
 
 
-async def state(database, item_id="a1"):
+async def state(database, key="a1"):
     async with database.read() as connection:
-        return (
-            await connection.execute(select(uploads.c.state).where(uploads.c.item_id == item_id))
-        ).scalar()
+        return (await connection.execute(select(uploads.c.state).where(uploads.c.item_id == key))).scalar()
 
 
 async def test_a_broken_upload_goes_on_where_it_stopped(receiving, item):
@@ -118,7 +117,7 @@ async def test_another_file_keeps_its_name_and_the_new_one_gets_a_number(receivi
 
 async def test_the_same_content_is_not_stored_twice(receiving, item, tmp_path):
     first = await send(receiving, item)
-    second = Item(run_id="r1", item_id="a2", folder=item.folder, name=item.name)
+    second = Arriving(run_id="r1", key="a2", folder=item.folder, name=item.name)
     assert await send(receiving, second) == first
     assert files(item) == ["deep/best.pt"]
 
@@ -140,13 +139,13 @@ async def test_a_file_over_the_limit_is_refused(receiving, item):
 
 async def test_what_was_dropped_is_gone_and_what_is_placed_stays(receiving, item, database):
     await receiving.append(item, 0, pieces(DATA))
-    await receiving.drop(item)
+    await receiving.forget(item.run_id)
     assert (files(item), await state(database)) == ([], None)
     with pytest.raises(CodefyError) as wrong:
         await receiving.finish(item, size_bytes=len(DATA), sha256=SHA)
     assert wrong.value.code == "upload.not_found"
     placed = await send(receiving, item)
-    await receiving.drop(item)
+    await receiving.forget(item.run_id)
     assert placed.path.exists()
     with pytest.raises(CodefyError, match="here already"):
         await receiving.append(item, 0, pieces(DATA))
@@ -155,7 +154,7 @@ async def test_what_was_dropped_is_gone_and_what_is_placed_stays(receiving, item
 @pytest.mark.parametrize("name", ["../x.pt", "/etc/x", "a\0b", "deep/../../x", "", "con.txt"])
 def test_hostile_names_are_refused(tmp_path, name):
     with pytest.raises(BadName):
-        Item(run_id="r1", item_id="a1", folder=tmp_path, name=name)
+        Arriving(run_id="r1", key="a1", folder=tmp_path, name=name)
 
 
 async def test_a_link_below_the_folder_is_not_followed(receiving, item, tmp_path):
