@@ -2,11 +2,12 @@
 
 from collections.abc import Awaitable, Callable, Sequence
 
+from codefyui_core.errors import CodefyError
 from codefyui_core.plugin.views import RunStatus, RunWarning
 from codefyui_core.runs.conclude import Conclusion, Evidence, conclude
 from codefyui_core.runs.machine import Event, State
 from codefyui_core.runs.record import AttemptRecord, RunRecord
-from codefyui_core.runs.status import Cause, Outcome, StopReason
+from codefyui_core.runs.status import ACTIVE, Cause, Outcome, StopReason
 from codefyui_core.runs.steps import Change, Details, Draft, apply
 from codefyui_core.runs.steps import place as placed_on
 
@@ -68,6 +69,26 @@ def stop(run_id: str, reason: StopReason) -> Decision:
         if record is None or record.state in OVER:
             return record
         return await unit.save(stopped(record, reason, unit.at_ms))
+
+    return decide
+
+
+def cancel(run_id: str) -> Callable[[Unit], Awaitable[tuple[RunStatus, bool]]]:
+    """T7 for a person: the status that it has now, and whether there was something left to stop.
+
+    The decision raises CodefyError ``run.not_found``.
+    """
+    was_active: bool | None = None
+
+    async def decide(unit: Unit) -> tuple[RunStatus, bool]:
+        nonlocal was_active  # as it was before the first try, whose commit may have come through unheard
+        record = await unit.load(run_id)
+        if record is None:
+            raise CodefyError(f"There is no run {run_id}.", code="run.not_found")
+        was_active = record.status in ACTIVE if was_active is None else was_active
+        if record.state not in OVER:
+            record = await unit.save(stopped(record, StopReason.USER, unit.at_ms))
+        return record.status, was_active
 
     return decide
 

@@ -75,7 +75,7 @@ class Dispatcher:
         log: logging.Logger,
         link: Callable[[str], WorkerLink | None],
         is_open: Callable[[], bool],
-        document: Callable[[str], Awaitable[JsonObject]],
+        waiting: Callable[[str], Awaitable[tuple[RunRecord, JsonObject] | None]],
         room: Callable[[], Room],
         send: Callable[[Placed], None],
         begin: Callable[[Placed], None],
@@ -91,7 +91,7 @@ class Dispatcher:
         self._log = log
         self._link = link
         self._open = is_open
-        self._document = document
+        self._waiting = waiting
         self._room = room
         self._send = send
         self._begin = begin
@@ -180,10 +180,10 @@ class Dispatcher:
         if candidate.place == SERVER:
             return await self._place_here(request, candidate)
         link = self._suited(request, candidate)
-        record = await self._writer.run(lambda unit: unit.load(request.run_id))
-        if record is None or record.status is not RunStatus.QUEUED:
+        found = await self._waiting(request.run_id)
+        if found is None:
             return None
-        document = await self._document(request.run_id)
+        record, document = found
         number = record.attempt + 1
         ready = await self._prepare(request, link, number)
         link = self._suited(request, candidate)  # preparing may have taken long
@@ -240,10 +240,10 @@ class Dispatcher:
         return Ready(backend=served.backend, staged=staged, warnings=(*warnings, *staged.warnings))
 
     async def _place_here(self, request: Request, candidate: Candidate) -> RunRecord | None:
-        record = await self._writer.run(lambda unit: unit.load(request.run_id))
-        if record is None or record.status is not RunStatus.QUEUED:
+        found = await self._waiting(request.run_id)
+        if found is None:
             return None
-        document = await self._document(request.run_id)
+        record, document = found
         attempt = AttemptRecord(number=record.attempt + 1, worker_id=None, devices=candidate.devices)
         warnings = []
         if fell_back(request.needs.device, candidate.devices):

@@ -4,13 +4,15 @@ looking for files.
 
 import hashlib
 import json
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, replace
+from pathlib import Path, PurePosixPath
 from stat import S_ISREG
 from typing import Any
 
+from codefyui_core.engine.job import Places
+from codefyui_core.engine.paths import meant
 from codefyui_core.errors import CodefyError
-from codefyui_core.files import Family, Folders
+from codefyui_core.files import Family, spelled_below
 from codefyui_core.graph import (
     Definitions,
     Document,
@@ -25,7 +27,7 @@ from codefyui_core.graph.files_used import Seen, files_used
 from codefyui_core.graph.secrets import SecretValues, blank_secrets, fill_secrets
 from codefyui_core.plugin.values import JsonObject
 from codefyui_core.plugin.views import FileSource, RunFiles
-from codefyui_core.settings import Install
+from codefyui_core.settings import RUN_FILES, Install
 
 MAX_SENT_BYTES = 16 << 20
 """Of a document that is sent to a worker."""
@@ -100,36 +102,56 @@ def complete(stored: JsonObject, secrets: JsonObject | None, definitions: Defini
 class DiskLook:
     """What lies on the server's disk, for the rules about files."""
 
-    base: Path
+    places: Places
     data: Path
     samples: Path
-    folders: Folders
-    artifacts: frozenset[str] = frozenset()
-    """Absolute paths that runs recorded."""
+    run_files: Path
+    """What runs on workers left here is below it."""
 
     @classmethod
     def of(cls, install: Install) -> "DiskLook":
-        return cls(base=install.base, data=install.data, samples=install.samples, folders=install.folders())
+        folders = install.folders()
+        places = Places(
+            base=install.base,
+            folders=folders,
+            downloads=folders.of(Family.CACHE),
+            samples=install.samples,
+        )
+        return cls(
+            places=places, data=install.data, samples=install.samples, run_files=folders.root / RUN_FILES
+        )
 
     def below(self, family: Family, name: str) -> Seen:
         """What lies below a family's folder."""
-        return _seen(self.folders.of(family) / name, FileSource.UPLOAD)
+        return _seen(spelled_below(self.places.folders.of(family), PurePosixPath(name)), FileSource.UPLOAD)
 
     def at(self, value: str) -> Seen:
-        """What lies at a plain path, judged by where it resolves to."""
-        path = self.base / value
+        """What lies at a plain path, as a run here would find it, judged by where it resolves to."""
         try:
+            path = meant(self.places, value)
             resolved = path.resolve()
         except (OSError, RuntimeError, ValueError):
             return Seen()
-        return _seen(resolved, self._source(path, resolved))
+        seen = _seen(resolved, self._source(path, resolved))
+        if seen.source is FileSource.ARTIFACT and (seen.size_bytes is None or not _names_a_run(value)):
+            return replace(seen, source=FileSource.DATA_PATH)
+        return seen
 
     def _source(self, path: Path, resolved: Path) -> FileSource:
         if resolved.is_relative_to(self.samples.resolve()):
             return FileSource.BUNDLED
-        if self.folders.relative(path) is not None or resolved.is_relative_to(self.data.resolve()):
+        if resolved.is_relative_to(self.run_files.resolve()):
+            return FileSource.ARTIFACT
+        below = (self.data, self.places.folders.root)
+        if self.places.folders.relative(path) or any(resolved.is_relative_to(one.resolve()) for one in below):
             return FileSource.DATA_PATH
         return FileSource.OTHER_PATH
+
+
+def _names_a_run(value: str) -> bool:
+    """The same text finds the file wherever a run has its data folder."""
+    parts = PurePosixPath(value).parts
+    return parts[:2] == ("data", RUN_FILES) and ".." not in parts
 
 
 def _seen(path: Path, source: FileSource) -> Seen:

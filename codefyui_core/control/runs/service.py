@@ -6,16 +6,12 @@ Thin: it makes the parts and hands calls on. The parts never import this module.
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from typing import Any, Protocol
-
-from sqlalchemy import select
+from typing import Any
 
 from codefyui_core.clocks import AttentiveClock
 from codefyui_core.control.db.database import Database
-from codefyui_core.control.db.tables import runs
 from codefyui_core.control.db.times import milliseconds
 from codefyui_core.errors import CodefyError
-from codefyui_core.graph import Definitions
 from codefyui_core.ids import ArtifactId
 from codefyui_core.loading import Registry
 from codefyui_core.outputs import OutputStore
@@ -29,7 +25,7 @@ from codefyui_core.runs.options import ServerTarget
 from codefyui_core.runs.queue import Candidate, Capacity, Reason, Room
 from codefyui_core.runs.record import RunRecord, split_identity
 from codefyui_core.runs.sharing import Policy
-from codefyui_core.runs.status import ACTIVE, StopReason
+from codefyui_core.runs.status import ACTIVE
 from codefyui_core.runs.steps import Change
 from codefyui_core.settings import ControlSettings, Install
 from codefyui_core.wire.messages import (
@@ -50,7 +46,7 @@ from .cards import Cards, check_policy
 from .checkout import Checkout
 from .desk import Alongside, Claim, T, WorkerDirectory
 from .dispatcher import Dispatcher, Placed, Ready
-from .documents import DiskLook, complete, prepare
+from .documents import DiskLook, prepare
 from .ending import AtStop, at_stop
 from .feeds import Feeds
 from .fold import Fold
@@ -66,6 +62,7 @@ from .reading import Reader
 from .reasons import LOADING, STOPPING, Reasons
 from .receipts import Receipts
 from .removal import Removal
+from .sent import CatalogView, Sent
 from .shutdown import Shutdown
 from .storing import Storing
 from .submit import Judge, read_options
@@ -73,15 +70,6 @@ from .tasks import Tasks
 from .waits import Waits
 from .worker_desk import STOP_GRACE_S, WorkerDesk
 from .writer import Writer
-
-
-class CatalogView(Protocol):
-    """What runs need of the catalog."""
-
-    @property
-    def definitions(self) -> Definitions: ...
-    @property
-    def devices(self) -> Sequence[DeviceInfo]: ...
 
 
 class RunService:
@@ -211,6 +199,7 @@ class RunService:
             stopping=lambda: self._shutdown.ends_all,
             resend=self._resend,
         )
+        self._sent = Sent(db, self.board, catalog)
         self._dispatcher = Dispatcher(
             board=self.board,
             places=self._places,
@@ -222,7 +211,7 @@ class RunService:
             log=log,
             link=workers.link,
             is_open=lambda: self._why_nothing_goes() is None,
-            document=self._document,
+            waiting=self._sent.waiting,
             room=self._room,
             send=self._desk.send,
             begin=self._begin,
@@ -355,15 +344,6 @@ class RunService:
         """What is free on all slots."""
         return Room(self.board.used(), self._places.capacity, self._cards.shares())
 
-    async def _document(self, run_id: str) -> JsonObject:
-        """As it is sent."""
-        async with self._db.read() as connection:
-            stored = await connection.scalar(select(runs.c.document).where(runs.c.id == run_id))
-        catalog = self._catalog()
-        if stored is None or catalog is None:
-            raise CodefyError("the run is gone", code="server.busy")
-        return complete(stored, self.board.secrets.get(run_id), catalog.definitions)
-
     def _begin(self, placed: Placed) -> None:
         """An own run whose attempt is committed."""
         request = self.board.requests.get(placed.record.id)
@@ -398,7 +378,7 @@ class RunService:
 
     async def _send_again(self, record: RunRecord, lease: str) -> None:
         """The same attempt and lease, as nothing had begun."""
-        document = await self._document(record.id)
+        document = await self._sent.document(record.id)
         current = self.board.flights.get(record.id)
         if current is not None and current.attempt == record.attempt and current.state is State.ASSIGNED:
             self._desk.send(Placed(record=current, document=document, ready=Ready(), lease=lease))
@@ -464,10 +444,8 @@ class RunService:
 
         Raises: CodefyError ``run.not_found``.
         """
-        before = await self.reader.get(run_id)
-        record = await self.writer.run(decisions.stop(run_id, StopReason.USER))
-        status = before["status"] if record is None else record.status.value
-        return {"run_id": run_id, "status": status, "cancelled": bool(before["active"])}
+        status, was_active = await self.writer.run(decisions.cancel(run_id))
+        return {"run_id": run_id, "status": status.value, "cancelled": was_active}
 
     async def delete(self, run_id: str) -> JsonObject:
         """Raises: CodefyError ``run.not_found``, ``run.active``."""

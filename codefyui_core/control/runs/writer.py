@@ -34,6 +34,7 @@ PASSING = frozenset({"server.busy", "storage.full"})
 CLOSE_S = 30.0
 MAX_EVENTS = 2_000
 MAX_BYTES = 1 << 20
+STALE_TRIES = 3
 TRIES = 10
 """Of a decision, before its caller is told that the database can't be written: about 12 s."""
 
@@ -46,6 +47,14 @@ class Replaced(CodefyError):
     """Another server has taken the database over; this one may write nothing more."""
 
     default_code = "server.replaced"
+
+
+class _Undone(Exception):
+    """A decision failed: nothing of its transaction is to be committed."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__(error)
+        self.error = error
 
 
 @dataclass(slots=True)
@@ -137,6 +146,8 @@ class Writer:
 
     async def _commit(self, batch: list[_Job[Any]]) -> list[_Done]:
         """One transaction; ``batch`` is filled with what it took from the queue."""
+        if len(self._jobs) == 1:
+            return [await self._commit_one(self._jobs.popleft(), batch)]
         done: list[_Done] = []
         events = size = 0
         async with self._db.begin() as connection:
@@ -150,6 +161,31 @@ class Writer:
                 size += job.size
         return done
 
+    async def _commit_one(self, job: _Job[Any], batch: list[_Job[Any]]) -> _Done:
+        """The same for one decision: undone with the transaction, it needs no savepoint."""
+        batch.append(job)
+        try:
+            async with self._db.begin() as connection:
+                await self._check_epoch(connection)
+                if job.future.done():
+                    return _Done(job)
+                unit = self._unit(connection)
+                try:
+                    result = await job.work(unit)
+                except Exception as error:
+                    raise _Undone(error) from error
+            return _Done(job, result=result, unit=unit)
+        except _Undone as undone:
+            if is_outage(undone.error):
+                raise undone.error from undone
+            if isinstance(undone.error, Stale) and job.stale < STALE_TRIES:
+                job.stale += 1
+                return await self._commit_one(job, [])
+            return _Done(job, error=undone.error)
+
+    def _unit(self, connection: AsyncConnection) -> Unit:
+        return Unit(connection, at_ms=milliseconds(self._clock), epoch=self._db.epoch)
+
     async def _check_epoch(self, connection: AsyncConnection) -> None:
         epoch = await connection.scalar(select(control.c.server_epoch).with_for_update(read=True))
         if epoch != self._db.epoch:
@@ -158,7 +194,7 @@ class Writer:
     async def _do(self, job: _Job[Any], connection: AsyncConnection) -> _Done:
         if job.future.done():
             return _Done(job)
-        unit = Unit(connection, at_ms=milliseconds(self._clock), epoch=self._db.epoch)
+        unit = self._unit(connection)
         savepoint = await connection.begin_nested()
         try:
             result = await job.work(unit)
@@ -166,7 +202,7 @@ class Writer:
             if is_outage(error):
                 raise
             await savepoint.rollback()
-            if isinstance(error, Stale) and job.stale < 3:
+            if isinstance(error, Stale) and job.stale < STALE_TRIES:
                 job.stale += 1
                 return await self._do(job, connection)
             return _Done(job, error=error)
