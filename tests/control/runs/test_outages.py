@@ -53,7 +53,7 @@ def test_an_outage_is_one_line_and_a_bug_has_its_traceback(caplog):
 @pytest.mark.point(46)
 async def test_an_outage_while_a_run_is_placed_leaves_it_in_its_line(room, monkeypatch):
     dispatcher = room.service._dispatcher
-    read, troubles = dispatcher._document, [0]
+    read, troubles = dispatcher._waiting, [0]
 
     async def away(run_id):
         troubles[0] += 1
@@ -61,7 +61,7 @@ async def test_an_outage_while_a_run_is_placed_leaves_it_in_its_line(room, monke
             raise DBAPIError("SELECT", {}, Told("57P03"))
         return await read(run_id)
 
-    monkeypatch.setattr(dispatcher, "_document", away)
+    monkeypatch.setattr(dispatcher, "_waiting", away)
     agent = room.agent()
     await agent.connect()
     run_id = await room.submit(target=agent.name)

@@ -314,14 +314,14 @@ async def test_a_run_that_is_placed_after_its_worker_was_removed_waits_on(scene,
     agent, _, _ = await scene.worker()
     room = scene.room
     gate, there = asyncio.Event(), asyncio.Event()
-    read = room.service._dispatcher._document
+    read = room.service._dispatcher._waiting
 
     async def slow(run_id):
         there.set()
         await gate.wait()
         return await read(run_id)
 
-    monkeypatch.setattr(room.service._dispatcher, "_document", slow)
+    monkeypatch.setattr(room.service._dispatcher, "_waiting", slow)
     agent.accepting = True
     run_id = await room.submit(target="any")
     await there.wait()
