@@ -38,6 +38,12 @@ def check_name(name: str, *, windows: bool = os.name == "nt") -> PurePosixPath:
     return PurePosixPath(*parts)
 
 
+def spellings(name: str) -> tuple[str, ...]:
+    """The name, and its other forms of composition: systems differ in the one that they keep (Unicode, UAX 15)."""
+    forms = (name, unicodedata.normalize("NFC", name), unicodedata.normalize("NFD", name))
+    return tuple(dict.fromkeys(forms))
+
+
 def _check_text(name: str) -> None:
     if "\\" in name:
         raise _bad(name, "it holds a backslash; separate folders with /")

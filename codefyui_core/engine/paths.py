@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
 from codefyui_core.errors import BadName, CodefyError
-from codefyui_core.files import Family, SafeFolder
+from codefyui_core.files import Family, SafeFolder, spelled_below
 from codefyui_core.portable_names import check_name
 
 from .job import Places
@@ -42,7 +42,7 @@ def input_path(places: Places, value: str) -> Path:
     if not value.strip():
         raise CodefyError("no path is given; name a file below data/", code="files.not_found")
     try:
-        path = Path(os.path.realpath(_meant(places, value)))
+        path = Path(os.path.realpath(meant(places, value)))
         present = path.exists()
     except (OSError, ValueError) as error:
         raise CodefyError(f"{value!r} can't be a path here ({error})", code="files.not_found") from error
@@ -75,8 +75,8 @@ def output_file(places: Places, family: Family, name: str) -> Path:
     return path
 
 
-def _meant(places: Places, value: str) -> Path:
-    """``data/...`` is the data folder wherever this run has it."""
+def meant(places: Places, value: str) -> Path:
+    """The path that a plain value stands for: ``data/...`` is the data folder wherever this run has it."""
     path = Path(value)
     if path.is_absolute():
         return path
@@ -104,7 +104,7 @@ def _readable(places: Places) -> Iterator[Path]:
 def _below(root: Path, value: str) -> Path | None:
     """None for what isn't a plain name, or leads out through a link."""
     try:
-        path = root / check_name(value)
+        path = spelled_below(root, check_name(value))
         real = os.path.realpath(path)
     except (BadName, OSError, ValueError):
         return None

@@ -1,7 +1,7 @@
 """Which files a run uses: the rules. What is on disk, the caller tells."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from pydantic import JsonValue
@@ -145,8 +145,8 @@ def _use_of_rule(node: _Node, rule: FileRule) -> FileUse:
 
 
 def _look(param: Param, family: Family | None, role: FileRole, value: str, look: FileLook) -> Seen:
-    """A file field takes an upload of its family first; everything else is a plain path. A name without
-    folders that is nowhere is an upload that is missing.
+    """A file field takes an upload of its family first, then a file that an earlier run left; everything else is a
+    plain path. A name without folders that is nowhere is an upload that is missing.
     """
     below = _below(family, value, look)
     is_field = param.kind in FAMILY_OF_KIND
@@ -155,6 +155,8 @@ def _look(param: Param, family: Family | None, role: FileRole, value: str, look:
     if below.present:
         return Seen(present=True, size_bytes=below.size_bytes, source=FileSource.DATA_PATH)
     plain = look.at(value)
+    if plain.source is FileSource.ARTIFACT and not (is_field and role is FileRole.READS):
+        plain = replace(plain, source=FileSource.DATA_PATH)
     if is_field and not plain.present and "/" not in value and "\\" not in value:
         return Seen(source=FileSource.UPLOAD)
     if family is not None and not is_field and not plain.present and not value.startswith("/"):

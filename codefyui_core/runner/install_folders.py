@@ -11,7 +11,7 @@ def folder_spec(install: Install) -> FolderSpec:
     folders = install.folders()
     return FolderSpec(
         base=str(install.base),
-        data=str(install.data),
+        data=str(folders.root),
         moved={family.value: str(path) for family, path in folders.moved},
         samples=str(install.samples),
         downloads=str(folders.of(Family.CACHE)),

@@ -6,11 +6,12 @@ Imports nothing of the planes, so that a command may ask for a folder without lo
 from .core import AgentSettings, ControlSettings, FolderSettings, PlaneSettings
 from .describe import SettingRow, describe
 from .handing import environment_of_runs
-from .install import Install
+from .install import RUN_FILES, Install
 from .layers import Layers, Source, read_env_file
 from .read import read_settings
 
 __all__ = [
+    "RUN_FILES",
     "AgentSettings",
     "ControlSettings",
     "FolderSettings",

@@ -12,6 +12,9 @@ from .core import FolderSettings
 from .layers import Layers
 from .read import read_settings
 
+RUN_FILES = "runs"
+"""Beside the families: what runs left, by their ids."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Install:
@@ -59,7 +62,7 @@ class Install:
     @property
     def run_files(self) -> Path:
         """What runs on workers sent here and what goes with them: ``<run id>/<kind>/<name>``."""
-        return self.data / "runs"
+        return self.folders().root / RUN_FILES
 
     @property
     def samples(self) -> Path:
@@ -89,11 +92,26 @@ class Install:
         return (self.data, *(path for path in others if path is not None))
 
     def folders(self) -> Folders:
-        """Where each family of files lies."""
-        moved = ((family, _moved(self.settings, name)) for family, name in _FAMILIES.items())
-        return Folders(
-            root=self.data, moved=tuple((family, path) for family, path in moved if path is not None)
-        )
+        """Where each family of files lies: in the project when there is one, else in the data folder. Settings of
+        single families win.
+
+        Raises: StartProblem for a project file that can't be read; BadName for a folder outside the project.
+        """
+        below = self._project_folders() or Folders(root=self.data)
+        moved = dict(below.moved)
+        for family, name in _FAMILIES.items():
+            path = _moved(self.settings, name)
+            if path is not None:
+                moved[family] = path
+        return Folders(root=below.root, moved=tuple(moved.items()))
+
+    def _project_folders(self) -> Folders | None:
+        """What a person makes lies in the project; uploaded data files and what runs share stay with the install."""
+        if self.settings.project_dir is None:
+            return None
+        below = Folders.below(self.settings.project_dir)
+        own = {family: self.data / family.value for family in _NOT_IN_PROJECTS}
+        return Folders(root=below.root, moved=tuple((dict(below.moved) | own).items()))
 
     def prepare(self) -> None:
         """Make the folders that are missing, and place the samples that a wheel carries."""
@@ -110,6 +128,7 @@ class Install:
             shutil.copytree(carried, self.samples)
 
 
+_NOT_IN_PROJECTS = (Family.FILES, Family.CACHE)
 _FAMILIES = {
     Family.FILES: "data_files_dir",
     Family.IMAGES: "images_dir",
