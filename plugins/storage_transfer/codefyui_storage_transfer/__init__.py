@@ -1,0 +1,1 @@
+"""The transfer backend: a run's files travel over HTTP, by the address that the agent dials anyway."""

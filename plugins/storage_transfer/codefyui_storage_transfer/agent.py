@@ -1,0 +1,80 @@
+"""Agent half of the transfer backend."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+
+from codefyui_core.plugin import (
+    AgentStoreHost,
+    AttemptView,
+    ControlHttp,
+    Grant,
+    InputItem,
+    Notes,
+    Output,
+    Progress,
+    Receipt,
+    Refused,
+    Sha256,
+    StorageAgent,
+    StorageSession,
+    Workspace,
+)
+
+from .fetching import Fetching
+from .models import TransferFacts, TransferTicket
+from .sending import Pieces, Sending
+
+
+class TransferAgent(StorageAgent[TransferTicket, Receipt, Grant, TransferFacts]):
+    """Uses the agent's own way to the control plane: its address, its trust, its credential."""
+
+    parallel = 4
+
+    def __init__(self, host: AgentStoreHost) -> None:
+        self._host = host
+
+    async def facts(self) -> TransferFacts | None:
+        return TransferFacts()
+
+    def open(
+        self, attempt: AttemptView, ticket: TransferTicket, grant: Grant | None
+    ) -> AbstractAsyncContextManager["TransferSession"]:
+        return self._open(attempt, ticket)
+
+    @asynccontextmanager
+    async def _open(self, attempt: AttemptView, ticket: TransferTicket) -> AsyncIterator["TransferSession"]:
+        workspace = await asyncio.to_thread(self._host.workspace, attempt)
+        yield TransferSession(attempt, ticket, workspace, self._host.http(attempt))
+
+
+class TransferSession(StorageSession[Receipt, Grant]):
+    """One attempt's files, by requests to the control plane."""
+
+    def __init__(
+        self, attempt: AttemptView, ticket: TransferTicket, workspace: Workspace, http: ControlHttp
+    ) -> None:
+        self.workspace = workspace
+        self._attempt = attempt
+        self._ticket = ticket
+        self._http = http
+        self._pieces = Pieces(ticket.chunk_bytes)
+
+    async def fetch(self, item: InputItem, into: Path, progress: Progress) -> Sha256 | None:
+        return await Fetching(self._http, self._attempt.run_id, item, progress).into(into)
+
+    async def publish(self, output: Output, path: Path, notes: Notes, progress: Progress) -> Receipt:
+        """What a later try needs to know, the control plane knows: where the file goes on."""
+        try:
+            size, limit = (await asyncio.to_thread(path.stat)).st_size, self._ticket.max_upload_bytes
+        except OSError as error:
+            raise Refused(f"{path} can't be read: {error.strerror}", code="artifact.not_found") from error
+        if size > limit:
+            raise Refused(
+                f"{output.name} has {size} bytes, over the server's limit of {limit} (CODEFYUI_MAX_UPLOAD_SIZE)",
+                code="request.too_large",
+            )
+        sending = Sending(self._http, self._attempt, output, self._pieces, progress)
+        sha256 = await sending.file(path, size)
+        return Receipt(sha256=sha256, size_bytes=size)

@@ -1,0 +1,145 @@
+"""Fetches one input from the control plane's download routes, on from where an earlier try stopped."""
+
+import asyncio
+import hashlib
+import re
+from collections.abc import AsyncIterator
+from io import FileIO
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+
+from codefyui_core.plugin import Busy, ControlHttp, Corrupt, InputItem, Progress, Refused, RunId, Sha256
+
+from .ahead import READ_BYTES, through
+
+if TYPE_CHECKING:
+    import aiohttp
+
+_RANGE = re.compile(r"bytes (\d+)-\d+/(\d+)")
+
+
+class Fetching:
+    """One file; one honest try. What arrived stays in the file, whatever happens."""
+
+    def __init__(self, http: ControlHttp, run: RunId, item: InputItem, progress: Progress) -> None:
+        self._http = http
+        self._run = run
+        self._item = item
+        self._progress = progress
+
+    async def into(self, path: Path) -> Sha256:
+        """The hash of the whole, taken on the way.
+
+        Raises: Corrupt when the control plane's file is another one by now; StorageProblem, TransferStopped.
+        """
+        begun = await through(lambda: Begun(path))
+        try:
+            if begun.n_bytes > self._item.size_bytes:
+                await through(begun.restart)
+            if begun.n_bytes < self._item.size_bytes:
+                await self._rest(begun)
+            return Sha256(begun.digest.hexdigest())
+        finally:
+            await through(begun.close)
+
+    async def _rest(self, begun: "Begun") -> None:
+        item = self._item
+        # Not compressed on the way: sizes and ranges are those of the file.
+        headers = {"Accept-Encoding": "identity"}
+        if begun.n_bytes:
+            headers["Range"] = f"bytes={begun.n_bytes}-"
+        async with self._http.request("GET", self._path(), headers=headers) as response:
+            start, size = _span(response)
+            if size is not None and size != item.size_bytes:
+                raise Corrupt(
+                    f"{item.name} was changed on the server since the run got it: it has {size} bytes now, "
+                    f"not {item.size_bytes}"
+                )
+            if start != begun.n_bytes:
+                await through(begun.restart)
+            await self._keep_all(response.content.iter_any(), begun)
+        if begun.n_bytes < item.size_bytes:
+            raise Busy(f"{item.name} broke off after {begun.n_bytes} of {item.size_bytes} bytes")
+
+    def _path(self) -> str:
+        """An upload has its own route, what an earlier run left comes by its hash."""
+        item = self._item
+        if item.place is not None:
+            return f"/api/runs/{self._run}/inputs/{item.sha256}"
+        return f"/api/{item.family.value}/download/{quote(item.name)}"
+
+    async def _keep_all(self, pieces: AsyncIterator[bytes], begun: "Begun") -> None:
+        """A thread writes and hashes what came while more of it comes."""
+        held: list[bytes] = []
+        n_held = 0
+        keeping = asyncio.ensure_future(_nothing())
+        try:
+            async for piece in pieces:
+                held.append(piece)
+                n_held += len(piece)
+                if n_held < READ_BYTES:
+                    continue
+                await asyncio.shield(keeping)
+                self._check(begun.n_bytes + n_held)
+                self._progress.advance(n_held)
+                keeping = asyncio.ensure_future(asyncio.to_thread(begun.keep, held))
+                held, n_held = [], 0
+            self._check(begun.n_bytes + n_held)
+            self._progress.advance(n_held)
+        finally:
+            await asyncio.wait({keeping})
+            if keeping.exception() is None and begun.n_bytes + n_held <= self._item.size_bytes:
+                await through(lambda: begun.keep(held))
+        await keeping
+
+    def _check(self, n_bytes: int) -> None:
+        if n_bytes > self._item.size_bytes:
+            raise Corrupt(f"{self._item.name} came with more than its {self._item.size_bytes} bytes")
+
+
+class Begun:
+    """The beginning of the file, and its hash. All of it blocks."""
+
+    def __init__(self, path: Path) -> None:
+        path.touch()
+        self._file: FileIO = path.open("r+b", buffering=0)
+        self.digest = hashlib.sha256()
+        self.n_bytes = 0
+        while data := self._file.read(READ_BYTES):
+            self.digest.update(data)
+            self.n_bytes += len(data)
+
+    def restart(self) -> None:
+        self._file.seek(0)
+        self._file.truncate()
+        self.digest, self.n_bytes = hashlib.sha256(), 0
+
+    def keep(self, pieces: list[bytes]) -> None:
+        """Raises: Refused when the disk doesn't take it."""
+        try:
+            for piece in pieces:
+                rest = memoryview(piece)
+                while rest:
+                    rest = rest[self._file.write(rest) :]
+                self.digest.update(piece)
+                self.n_bytes += len(piece)
+        except OSError as error:
+            raise Refused(
+                f"{self._file.name} can't be written: {error.strerror}", code="storage.full"
+            ) from error
+
+    def close(self) -> None:
+        self._file.close()
+
+
+async def _nothing() -> None:
+    """What is kept before there is anything."""
+
+
+def _span(response: "aiohttp.ClientResponse") -> tuple[int, int | None]:
+    """First byte, and the size of the whole file where the answer says it."""
+    found = _RANGE.fullmatch(response.headers.get("Content-Range", ""))
+    if response.status == 206 and found:
+        return int(found[1]), int(found[2])
+    return 0, response.content_length

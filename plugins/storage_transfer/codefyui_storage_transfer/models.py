@@ -1,0 +1,80 @@
+"""What the two halves of the transfer backend say to each other, and its settings."""
+
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field
+from pydantic_settings import SettingsConfigDict
+
+from codefyui_core.plugin import Facts, Model, PluginSettings, Sha256, Ticket
+
+KIB, MIB = 1024, 1024 * 1024
+UPLOAD_PATH = "/api/runs/{run_id}/artifacts/upload"
+OUTPUT = "output"
+"""The kind of files that go where a run on the server would have written them."""
+
+
+class TransferSettings(PluginSettings):
+    """Read by the control plane."""
+
+    model_config = SettingsConfigDict(use_attribute_docstrings=True)
+
+    transfer_enabled: bool = True
+    """Send files over HTTP to workers that share no folder with the server; 0: don't."""
+    transfer_chunk_bytes: Annotated[int, Field(ge=64 * KIB, le=1024 * MIB)] = 8 * MIB
+    """How much of an output a worker sends with one request."""
+
+
+class TransferTicket(Ticket):
+    """What an agent keeps to while it sends outputs."""
+
+    max_upload_bytes: int
+    chunk_bytes: int
+
+
+class TransferFacts(Facts):
+    """Given by every agent that has this plugin."""
+
+
+class StoredAt(Model):
+    """Where an object of this backend lies, whatever the settings say by now."""
+
+    base: str
+    """The run's own folder, or a family's; absolute."""
+    name: str
+    """Below it."""
+
+
+class UploadQuery(BaseModel):
+    """Of both upload routes: which file is meant, and which part of it."""
+
+    model_config = ConfigDict(use_attribute_docstrings=True)
+
+    kind: Annotated[str, Field(pattern=r"^[a-z0-9_-]{1,64}$")]
+    """``checkpoint``, ``tensorboard``, ...; ``output``: it goes into the data folder."""
+    name: str
+    """Below the run's folder of that kind. May have folders."""
+    relative_path: str | None = None
+    """For kind ``output``: where in the data folder, ``models/best.pt``. Default: the name."""
+    key: Annotated[str, Field(min_length=1, max_length=128)] | None = None
+    """The id of the artifact, so that a repetition is the same file. Default: follows from kind and name."""
+    offset: Annotated[int, Field(ge=0)] | None = None
+    """Where in the file the body belongs. Without it the body is the whole file."""
+    size: Annotated[int, Field(ge=0)] | None = None
+    """Of the whole file, in bytes; with ``sha256`` it says that this was the last piece."""
+    sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] | None = None
+
+
+class Uploaded(BaseModel):
+    """How much of a file is here and, once it is whole, where it lies."""
+
+    model_config = ConfigDict(use_attribute_docstrings=True)
+
+    offset: int
+    """Where to go on."""
+    placed: bool = False
+    relative_path: str | None = None
+    """Below the data folder, with the number that its name may have got."""
+    size_bytes: int | None = None
+    sha256: Sha256 | None = None
+    artifact_id: str | None = None
+    """It is listed under this id."""

@@ -1,0 +1,42 @@
+"""Where on the control plane a file from a worker belongs. Every name here comes from outside."""
+
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from codefyui_core.plugin import BadName, ControlStoreHost, Family, RunId
+
+from .models import OUTPUT
+
+FROM_RUNS = (Family.MODELS, Family.MEDIA, Family.OUTPUT)
+FROM_INPUTS = (Family.FILES, Family.IMAGES)
+"""A run may have written over an input; models are among the others."""
+ACCEPTED = frozenset(FROM_RUNS + FROM_INPUTS)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """A file's place before it has one."""
+
+    folder: Path
+    """The run's own, or a family's; nothing is written outside of it."""
+    name: str
+    """Below it."""
+    prefix: str
+    """Of the folder, below the data folder: ``runs/<run id>``, ``models``."""
+
+
+def target(host: ControlStoreHost, run: RunId, *, kind: str, name: str, relative_path: str) -> Target:
+    """``<run id>/<kind>/<name>`` among the files of runs; an output's own path in the data folder.
+
+    Raises: BadName when the path leads to none of the families that runs write to. The names below the folder
+    are checked by ``Arriving``.
+    """
+    if kind != OUTPUT:
+        return Target(folder=host.run_files / run, name=f"{kind}/{name}", prefix=f"runs/{run}")
+    path = host.folders.locate(relative_path)
+    family = Family(PurePosixPath(relative_path).parts[0])
+    folder = host.folders.of(family)
+    if family not in ACCEPTED or path == folder:
+        families = ", ".join(sorted(f"{one}/" for one in ACCEPTED))
+        raise BadName(f"{relative_path!r} is no place for an output: it goes below one of {families}.")
+    return Target(folder=folder, name=path.relative_to(folder).as_posix(), prefix=family.value)

@@ -1,0 +1,233 @@
+"""The routes by which workers send outputs: a piece a request, or a whole file in one."""
+
+import hashlib
+from collections.abc import AsyncIterator, Sequence
+
+from aiohttp import web
+from pydantic import ValidationError
+
+from codefyui_core.plugin import (
+    Arrived,
+    Arriving,
+    AttemptView,
+    Auth,
+    Caller,
+    CodefyError,
+    ControlStoreHost,
+    FormProblem,
+    Problem,
+    Route,
+    Sha256,
+)
+
+from .models import UPLOAD_PATH, Uploaded, UploadQuery
+from .places import Target, target
+from .stored import listed
+from .turns import Turns
+
+FENCE = "X-CodefyUI-Attempt"
+MANY = (
+    "files.bad_name",
+    "request.invalid",
+    "request.too_large",
+    "request.too_slow",
+    "run.attempt_over",
+    "run.not_yours",
+    "storage.full",
+    "upload.exists",
+    "upload.mismatch",
+    "upload.not_found",
+    "upload.offset",
+)
+
+
+class QueryProblem(FormProblem):
+    """A query that isn't of the route's shape."""
+
+    default_code = "request.invalid"
+
+
+class Uploads:
+    """Checks what comes from a worker and hands it to the host's arrivals.
+
+    What an agent sends is listed by the receipt that follows; it brings the node and what the run says about the
+    file. An upload without an attempt's fence has no receipt behind it (a person's own script), and is listed here.
+    """
+
+    def __init__(self, host: ControlStoreHost) -> None:
+        self._host = host
+        self._turns = Turns()
+
+    def routes(self) -> Sequence[Route]:
+        return (
+            Route(
+                method="POST",
+                path=UPLOAD_PATH,
+                handler=self._take,
+                auth=Auth.RUN_WORKER,
+                body_limit_bytes=self._host.max_upload_bytes,
+                query=UploadQuery,
+                response=Uploaded,
+                accepts="application/octet-stream",
+                errors=MANY,
+                summary="A worker sends a file that a run wrote, whole or a piece of it",
+            ),
+            Route(
+                method="GET",
+                path=UPLOAD_PATH,
+                handler=self._say,
+                auth=Auth.RUN_WORKER,
+                query=UploadQuery,
+                response=Uploaded,
+                errors=("files.bad_name", "request.invalid", "run.attempt_over", "run.not_yours"),
+                summary="How much of such a file is here",
+            ),
+        )
+
+    # ------------------------------------------------------------ handlers
+
+    async def _say(self, request: web.Request, caller: Caller) -> web.StreamResponse:
+        attempt, asked = _attempt(caller), _query(request)
+        where, file = self._file(attempt, asked)
+        arrivals = self._host.arrivals
+        arrived = await arrivals.arrived(file.run_id, file.key)
+        if arrived is not None:
+            return _answer(_whole(where, arrived))
+        return _answer(Uploaded(offset=await arrivals.offset(file)))
+
+    async def _take(self, request: web.Request, caller: Caller) -> web.StreamResponse:
+        attempt, asked = _attempt(caller), _query(request)
+        where, file = self._file(attempt, asked)
+        self._check_size(asked, request.content_length or 0)
+        async with self._turns.of(attempt.worker_id):
+            if asked.offset is None:
+                arrived = await self._take_whole(request, attempt, asked, file)
+            else:
+                offset = await self._take_piece(request, asked, file, asked.offset)
+                if asked.size is None or asked.sha256 is None:
+                    return _answer(Uploaded(offset=offset))
+                arrived = await self._finish(attempt, file, asked.size, Sha256(asked.sha256))
+        found = _whole(where, arrived)
+        if FENCE not in request.headers:
+            stored = listed(file.key, asked.kind, asked.name, where, arrived)
+            found.artifact_id = await self._host.record(attempt, stored)
+        return _answer(found)
+
+    # ------------------------------------------------------------ steps
+
+    def _file(self, attempt: AttemptView, asked: UploadQuery) -> tuple[Target, Arriving]:
+        """Raises: BadName."""
+        where = target(
+            self._host,
+            attempt.run_id,
+            kind=asked.kind,
+            name=asked.name,
+            relative_path=asked.relative_path or asked.name,
+        )
+        key = asked.key or hashlib.sha256(f"{asked.kind}\0{asked.name}".encode()).hexdigest()[:32]
+        return where, Arriving(run_id=attempt.run_id, key=key, folder=where.folder, name=where.name)
+
+    def _check_size(self, asked: UploadQuery, n_coming: int) -> None:
+        """Before a byte of it is read."""
+        size, limit = max(asked.size or 0, (asked.offset or 0) + n_coming), self._host.max_upload_bytes
+        if size > limit:
+            raise CodefyError(
+                f"{asked.name} has {size} bytes or more; this server takes {limit} (CODEFYUI_MAX_UPLOAD_SIZE).",
+                code="request.too_large",
+            )
+
+    async def _take_piece(self, request: web.Request, asked: UploadQuery, file: Arriving, offset: int) -> int:
+        """The new offset."""
+        last = asked.size is not None and asked.sha256 is not None
+        if last and offset and request.content_length == 0:
+            return offset  # the file was whole before
+        try:
+            return await self._host.arrivals.append(file, offset, request.content.iter_any())
+        except CodefyError as error:
+            if last and error.code == "upload.exists":
+                return offset  # the answer to the same request was lost
+            raise
+
+    async def _take_whole(
+        self, request: web.Request, attempt: AttemptView, asked: UploadQuery, file: Arriving
+    ) -> Arrived:
+        """Hashed here, as whoever sends a file with one command has no hash at hand."""
+        body = _Hashing(request.content.iter_any(), self._host.max_upload_bytes)
+        try:
+            await self._host.arrivals.append(file, 0, body.chunks())
+        except CodefyError as error:
+            if error.code != "upload.exists":
+                raise
+            await body.drain()
+        size = body.n_bytes if asked.size is None else asked.size
+        return await self._finish(attempt, file, size, Sha256(asked.sha256 or body.digest.hexdigest()))
+
+    async def _finish(self, attempt: AttemptView, file: Arriving, size: int, sha256: Sha256) -> Arrived:
+        if await self._host.attempt(attempt.run_id) != attempt:
+            raise CodefyError(
+                f"Attempt {attempt.number} of run {attempt.run_id} is over.", code="run.attempt_over"
+            )
+        arrived = await self._host.arrivals.finish(file, size_bytes=size, sha256=sha256)
+        if (arrived.size_bytes, arrived.sha256) != (size, sha256):
+            raise CodefyError(
+                f"Another file came under the key {file.key}. Send this one under a key of its own.",
+                code="upload.exists",
+            )
+        return arrived
+
+
+class _Hashing:
+    """A body, hashed as it is read."""
+
+    def __init__(self, chunks: AsyncIterator[bytes], limit_bytes: int) -> None:
+        self._chunks = chunks
+        self._limit_bytes = limit_bytes
+        self.digest = hashlib.sha256()
+        self.n_bytes = 0
+
+    async def chunks(self) -> AsyncIterator[bytes]:
+        async for chunk in self._chunks:
+            self.digest.update(chunk)
+            self.n_bytes += len(chunk)
+            yield chunk
+
+    async def drain(self) -> None:
+        """Raises: CodefyError ``request.too_large`` for a body without an end."""
+        async for _ in self.chunks():
+            if self.n_bytes > self._limit_bytes:
+                raise CodefyError("The body is larger than this server takes.", code="request.too_large")
+
+
+def _attempt(caller: Caller) -> AttemptView:
+    assert caller.attempt is not None, "the gate lets only the run's worker in"
+    return caller.attempt
+
+
+def _query(request: web.Request) -> UploadQuery:
+    try:
+        return UploadQuery.model_validate(dict(request.query))
+    except ValidationError as error:
+        raise QueryProblem(
+            [
+                Problem(
+                    message=f"{'.'.join(map(str, item['loc']))}: {item['msg']}",
+                    field=".".join(map(str, item["loc"])),
+                    code=item["type"],
+                )
+                for item in error.errors(include_url=False, include_context=False, include_input=False)
+            ]
+        ) from None
+
+
+def _whole(where: Target, arrived: Arrived) -> Uploaded:
+    return Uploaded(
+        offset=arrived.size_bytes,
+        placed=True,
+        relative_path=f"{where.prefix}/{arrived.relative_path}",
+        size_bytes=arrived.size_bytes,
+        sha256=arrived.sha256,
+    )
+
+
+def _answer(found: Uploaded) -> web.Response:
+    return web.json_response(text=found.model_dump_json())
