@@ -4,6 +4,7 @@ import asyncio
 import json
 import logging
 import sqlite3
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -81,6 +82,8 @@ class QueueRoom:
     worker: Worker
     waiting: list[str]
     """Ids, oldest first."""
+    looking_ms: list[float] = field(default_factory=list)
+    """How long each look at the lines took."""
 
     @classmethod
     async def open(cls, folder: Path, waiting: Sequence[JsonObject]) -> Self:
@@ -109,8 +112,21 @@ class QueueRoom:
             stores={},
         )
         await enrol(database, WORKER)
+        room = cls(database=database, service=service, worker=worker, waiting=ids)
+        room._time_looks()
         await service.start()
-        return cls(database=database, service=service, worker=worker, waiting=ids)
+        return room
+
+    def _time_looks(self) -> None:
+        dispatcher = self.service._dispatcher
+        look = dispatcher._look
+
+        def timed() -> None:
+            began = time.perf_counter()
+            look()
+            self.looking_ms.append((time.perf_counter() - began) * 1000)
+
+        dispatcher._look = timed  # type: ignore[method-assign]
 
     async def submit(self) -> str:
         answer = await self.service.submit(DOCUMENT, {"target": "any", "device": "cuda"})
