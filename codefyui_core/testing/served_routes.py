@@ -62,15 +62,15 @@ class HttpDouble:
         json: JsonValue = None,
         data: bytes | AsyncIterable[bytes] | None = None,
     ) -> AsyncIterator[aiohttp.ClientResponse]:
+        asked = self._session.request(
+            method, path, headers=headers, params=params, json=json, data=data, allow_redirects=False
+        )
         try:
-            response = await self._session.request(
-                method, path, headers=headers, params=params, json=json, data=data, allow_redirects=False
-            )
-        except aiohttp.ClientConnectionError as error:
+            async with asked as response:
+                await _raise_for(response)
+                yield response
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise Busy(f"no connection: {error}") from error
-        async with response:
-            await _raise_for(response)
-            yield response
 
 
 async def _raise_for(response: aiohttp.ClientResponse) -> None:

@@ -114,7 +114,7 @@ class TransferControl(StorageControl[TransferTicket, Receipt, Grant, TransferFac
             raise Refused(f"{output.name} didn't arrive here", code="upload.not_found")
         if (arrived.sha256, arrived.size_bytes) != (receipt.sha256, receipt.size_bytes):
             raise Refused(f"{output.name} arrived with other content", code="upload.mismatch")
-        if arrived.path != where.folder / arrived.relative_path:
+        if arrived.path.parent != (where.folder / where.name).parent:
             raise Refused(f"{output.name} was sent to another place", code="upload.mismatch")
         await asyncio.to_thread(check_there, arrived.path, where.folder, arrived.size_bytes)
         return listed(output.key, output.kind, output.name, where, arrived)

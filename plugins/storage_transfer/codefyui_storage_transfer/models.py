@@ -9,6 +9,8 @@ from codefyui_core.plugin import Facts, Model, PluginSettings, Sha256, Ticket
 
 KIB, MIB = 1024, 1024 * 1024
 UPLOAD_PATH = "/api/runs/{run_id}/artifacts/upload"
+KIND = r"[a-z0-9_-]{1,64}"
+"""No dot and no slash: it is the name of a folder."""
 OUTPUT = "output"
 """The kind of files that go where a run on the server would have written them."""
 
@@ -49,7 +51,7 @@ class UploadQuery(BaseModel):
 
     model_config = ConfigDict(use_attribute_docstrings=True)
 
-    kind: Annotated[str, Field(pattern=r"^[a-z0-9_-]{1,64}$")]
+    kind: Annotated[str, Field(pattern=f"^{KIND}$")]
     """``checkpoint``, ``tensorboard``, ...; ``output``: it goes into the data folder."""
     name: str
     """Below the run's folder of that kind. May have folders."""

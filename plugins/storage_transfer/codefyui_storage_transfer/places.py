@@ -1,11 +1,12 @@
 """Where on the control plane a file from a worker belongs. Every name here comes from outside."""
 
+import re
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from codefyui_core.plugin import BadName, ControlStoreHost, Family, RunId
 
-from .models import OUTPUT
+from .models import KIND, OUTPUT
 
 FROM_RUNS = (Family.MODELS, Family.MEDIA, Family.OUTPUT)
 FROM_INPUTS = (Family.FILES, Family.IMAGES)
@@ -28,9 +29,11 @@ class Target:
 def target(host: ControlStoreHost, run: RunId, *, kind: str, name: str, relative_path: str) -> Target:
     """``<run id>/<kind>/<name>`` among the files of runs; an output's own path in the data folder.
 
-    Raises: BadName when the path leads to none of the families that runs write to. The names below the folder
-    are checked by ``Arriving``.
+    Raises: BadName for a kind that is no word, and for a path to none of the families that runs write to. The
+    name below the folder is checked by ``Arriving``.
     """
+    if not re.fullmatch(KIND, kind):
+        raise BadName(f"{kind[:80]!a} can't be a kind of files: it takes a-z, 0-9, - and _.")
     if kind != OUTPUT:
         return Target(folder=host.run_files / run, name=f"{kind}/{name}", prefix=f"runs/{run}")
     path = host.folders.locate(relative_path)

@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
 
 from aiohttp import web
 from pydantic import ValidationError
@@ -125,7 +126,8 @@ class Uploads:
             relative_path=asked.relative_path or asked.name,
         )
         key = asked.key or hashlib.sha256(f"{asked.kind}\0{asked.name}".encode()).hexdigest()[:32]
-        return where, Arriving(run_id=attempt.run_id, key=key, folder=where.folder, name=where.name)
+        whole = Arriving(run_id=attempt.run_id, key=key, folder=where.folder, name=asked.name)
+        return where, replace(whole, name=where.name)
 
     def _check_size(self, asked: UploadQuery, n_coming: int) -> None:
         """Before a byte of it is read."""

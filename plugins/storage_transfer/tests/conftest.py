@@ -1,18 +1,34 @@
 """The transfer backend between two doubles of its planes, over real HTTP."""
 
+import importlib.util
+import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
-from codefyui_core.plugin import AttemptView, Caller, RunId, WorkerId, WorkerView
+from codefyui_core.plugin import Caller
 from codefyui_core.testing.hosts import AgentStoreDouble, ControlStoreDouble
 from codefyui_core.testing.served_routes import HttpDouble, served_routes
 from codefyui_storage_transfer.control import TransferControl
 from codefyui_storage_transfer.plugin import TransferBackend
 
-WORKER = WorkerView(id=WorkerId("0" * 31 + "2"), name="gpu", connected=True)
-ATTEMPT = AttemptView(run_id=RunId("0" * 31 + "1"), number=1, worker_id=WORKER.id)
+
+def _module(name: str, file: str) -> ModuleType:
+    """Test folders aren't packages: the shared module is loaded by its file."""
+    if name not in sys.modules:
+        spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(file))
+        assert spec is not None
+        assert spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[name] = module
+        spec.loader.exec_module(module)
+    return sys.modules[name]
+
+
+between_module = _module("transfer_between", "between.py")
+ATTEMPT, WORKER = between_module.ATTEMPT, between_module.WORKER
 
 
 @pytest.fixture

@@ -1,0 +1,186 @@
+"""Outputs on their way: in pieces, on from where they broke off, through proxies with limits of their own."""
+
+import hashlib
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from transfer_between import ATTEMPT, Between
+
+from codefyui_core.plugin import Busy, Corrupt, Output, Receipt, Refused, TransferStopped
+from codefyui_core.testing.hosts import AgentStoreDouble, ControlStoreDouble, NotesDouble, ProgressDouble
+from codefyui_core.testing.served_routes import HttpDouble
+from codefyui_storage_transfer.models import TransferTicket
+from codefyui_storage_transfer.plugin import TransferBackend
+
+MIB = 1 << 20
+DATA = os.urandom(64) * (5 * MIB // 64) + b"the end"
+
+
+@pytest.fixture
+def between(http: HttpDouble, agent_host: AgentStoreDouble) -> Between:
+    made = Between(http)
+    agent_host.connection = made
+    return made
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    path = tmp_path / "epoch-1.pt"
+    path.write_bytes(DATA)
+    return path
+
+
+def output(name: str = "deep/epoch-1.pt", kind: str = "checkpoint", path: str = "models/x.pt") -> Output:
+    return Output(key="k1", kind=kind, name=name, relative_path=path)
+
+
+@pytest.fixture
+def publish(agent_host: AgentStoreDouble, control: Any) -> Any:
+    async def publish(
+        path: Path, out: Output | None = None, *, progress: ProgressDouble | None = None, **ticket: int
+    ) -> Receipt:
+        limits = {"max_upload_bytes": 1 << 30, "chunk_bytes": 2 * MIB} | ticket
+        agent = TransferBackend().agent(agent_host)
+        async with agent.open(ATTEMPT, TransferTicket(**limits), None) as session:
+            return await session.publish(out or output(), path, NotesDouble(), progress or ProgressDouble())
+
+    return publish
+
+
+def arrived(host: ControlStoreDouble, name: str = "checkpoint/deep/epoch-1.pt") -> bytes:
+    return (host.run_files / ("0" * 31 + "1") / name).read_bytes()
+
+
+async def test_a_large_file_goes_in_pieces_with_its_hash_at_the_end(
+    publish: Any, source: Path, between: Between, control_host: ControlStoreDouble
+) -> None:
+    progress = ProgressDouble()
+    receipt = await publish(source, progress=progress)
+    assert (receipt.sha256, receipt.size_bytes) == (hashlib.sha256(DATA).hexdigest(), len(DATA))
+    assert arrived(control_host) == DATA
+    assert [int(params["offset"]) for params in between.posts()] == [0, 2 * MIB, 4 * MIB, len(DATA)]
+    assert [params.get("sha256") for params in between.posts()] == [None, None, None, receipt.sha256]
+    assert progress.n_bytes == len(DATA)
+
+
+@pytest.mark.parametrize("size", [0, 1, MIB])
+async def test_a_small_file_takes_one_request(
+    size: int, publish: Any, tmp_path: Path, between: Between, control_host: ControlStoreDouble
+) -> None:
+    path = tmp_path / "small"
+    path.write_bytes(DATA[:size])
+    assert (await publish(path)).size_bytes == size
+    assert arrived(control_host) == DATA[:size]
+    assert len(between.asked) == 1
+
+
+@pytest.mark.parametrize("sent", [0, 1, 2 * MIB - 1, 2 * MIB, 3 * MIB + 17, 5 * MIB])
+async def test_a_broken_line_costs_no_more_than_what_was_on_it(
+    sent: int, publish: Any, source: Path, between: Between, control_host: ControlStoreDouble
+) -> None:
+    between.break_after = sent
+    with pytest.raises(Busy):
+        await publish(source)
+    receipt = await publish(source)  # a session of its own, as after a restart of the agent
+    assert receipt.sha256 == hashlib.sha256(DATA).hexdigest()
+    assert arrived(control_host) == DATA
+    assert between.n_sent < len(DATA) + MIB
+
+
+@pytest.mark.parametrize("lost", [1, 2, 3, 4])
+async def test_a_lost_answer_sends_nothing_twice(
+    lost: int, publish: Any, source: Path, between: Between, control_host: ControlStoreDouble
+) -> None:
+    for _ in range(lost):
+        between.lose_answers = 1
+        with pytest.raises(Busy):
+            await publish(source)
+    await publish(source)
+    assert arrived(control_host) == DATA
+    assert between.n_sent == len(DATA)
+
+
+async def test_a_small_file_whose_answer_was_lost_is_the_same_file(
+    publish: Any, tmp_path: Path, between: Between, control_host: ControlStoreDouble
+) -> None:
+    path = tmp_path / "small"
+    path.write_bytes(b"small")
+    between.lose_answers = 1
+    with pytest.raises(Busy):
+        await publish(path)
+    await publish(path)
+    assert arrived(control_host) == b"small"
+
+
+async def test_a_proxy_with_a_limit_of_1_mb_is_passed_with_smaller_pieces(
+    publish: Any, source: Path, between: Between, control_host: ControlStoreDouble
+) -> None:
+    between.body_limit = 1_000_000
+    await publish(source)
+    assert arrived(control_host) == DATA
+    refused = [params for params in between.posts() if params["offset"] == "0"]
+    assert len(refused) == 2, "the first piece, and once more with less"
+
+
+async def test_a_small_file_passes_such_a_proxy_too(
+    publish: Any, tmp_path: Path, between: Between, control_host: ControlStoreDouble
+) -> None:
+    path = tmp_path / "small"
+    path.write_bytes(DATA[:MIB])
+    between.body_limit = 1_000_000
+    await publish(path)
+    assert arrived(control_host) == DATA[:MIB]
+
+
+async def test_a_proxy_that_takes_hardly_anything_is_named(
+    publish: Any, source: Path, between: Between
+) -> None:
+    between.body_limit = 1000
+    with pytest.raises(Refused, match=r"proxy.*client_max_body_size") as refused:
+        await publish(source)
+    assert refused.value.code == "proxy.413"
+    assert "CODEFYUI_MAX_UPLOAD_SIZE" not in refused.value.message
+
+
+async def test_a_file_over_the_servers_limit_is_not_begun(
+    publish: Any, source: Path, between: Between
+) -> None:
+    with pytest.raises(Refused, match="CODEFYUI_MAX_UPLOAD_SIZE"):
+        await publish(source, max_upload_bytes=len(DATA) - 1)
+    assert between.asked == []
+
+
+async def test_a_stop_ends_the_upload_where_it_is(publish: Any, source: Path, between: Between) -> None:
+    with pytest.raises(TransferStopped):
+        await publish(source, progress=ProgressDouble(stop_after=3 * MIB))
+    assert between.n_sent <= 5 * MIB
+
+
+async def test_a_file_that_another_try_left_with_other_bytes_is_begun_again(
+    publish: Any, source: Path, between: Between, control_host: ControlStoreDouble
+) -> None:
+    between.break_after = 3 * MIB
+    with pytest.raises(Busy):
+        await publish(source)
+    (part,) = control_host.arrivals.parts.values()
+    part[17] ^= 1
+    with pytest.raises(Corrupt):
+        await publish(source)
+    await publish(source)
+    assert arrived(control_host) == DATA
+
+
+async def test_a_file_that_is_gone_is_refused(publish: Any, tmp_path: Path) -> None:
+    with pytest.raises(Refused, match="can't be read"):
+        await publish(tmp_path / "gone.pt")
+
+
+async def test_a_file_that_becomes_shorter_is_refused(publish: Any, source: Path) -> None:
+    class Cuts(ProgressDouble):
+        def advance(self, n_bytes: int) -> None:
+            os.truncate(source, MIB)
+
+    with pytest.raises(Refused, match="became shorter"):
+        await publish(source, progress=Cuts())
