@@ -11,6 +11,7 @@ from codefyui_core.plugin.http import Auth
 
 from . import pages
 from .api import (
+    artifacts,
     devices,
     events,
     graphs,
@@ -41,6 +42,7 @@ RESOURCES = (
     graphs,
     uploads,
     runs,
+    artifacts,
     outputs,
     events,
     workers,

@@ -108,6 +108,7 @@ class ControlPlane:
             log=log.getChild("runs"),
             stores=self.halves.stores,
             reads=self.workers.reads,
+            forget=self.receiving.forget_run,
         )
         self.workers.desk = self.runs
         self.workers.stores = self.halves.stores

@@ -132,7 +132,7 @@ async def test_a_folder_is_one_object_and_goes_as_one(host: ControlStoreDouble) 
         receipt = await session.publish(_output("output/board"), folder, NotesDouble(), ProgressDouble())
     stored = await control.accept(_assignment(host), _output("output/board"), receipt)
     assert (stored.size_bytes, stored.sha256) == (None, None)
-    assert not control.place(stored).downloadable
+    assert control.place(stored).downloadable
     await control.discard(_discard(stored))
     assert not folder.exists()
 

@@ -14,10 +14,16 @@ from codefyui_core.control.runs.reading import FIRST_ROWS, ROW_INTERVAL_S
 from codefyui_core.control.runs.views import artifact_json, run_row, shown_runs
 from codefyui_core.errors import STATUS_BY_CODE
 from codefyui_core.plugin.http import Auth, Route
+from codefyui_core.plugin.storage import Place
 from codefyui_core.settings import ControlSettings, Install
 
 TEXT = (Path(__file__).parents[2] / "docs" / "api.md").read_text(encoding="utf-8")
-NEEDS = {Auth.OPEN: "nothing", Auth.SESSION: "session", Auth.ENROLLMENT: "enrollment"}
+NEEDS = {
+    Auth.OPEN: "nothing",
+    Auth.SESSION: "session",
+    Auth.ENROLLMENT: "enrollment",
+    Auth.RUN_WORKER: "run worker",
+}
 TWINS = re.compile(r"/api/(images|models)/")
 """The page shows the routes of one family of files for all three."""
 
@@ -33,7 +39,7 @@ def routes(tmp_path: Path) -> list[Route]:
 
 
 def test_every_route_has_a_row_that_says_who_may_call_it(routes: list[Route]) -> None:
-    shown = dict(re.findall(r"^\| `([A-Z]+ /\S+)` \| ([a-z]+) \|", TEXT, re.MULTILINE))
+    shown = dict(re.findall(r"^\| `([A-Z]+ /\S+)` \| ([a-z ]+) \|", TEXT, re.MULTILINE))
     there = {
         f"{route.method} {re.sub(r':.[^}]*', '', route.path)}": NEEDS[route.auth]
         for route in routes
@@ -74,7 +80,7 @@ def test_every_field_of_a_run_is_explained() -> None:
 def test_every_field_of_an_artifact_is_named() -> None:
     row = Mock(**{column.name: None for column in artifacts.c})
     shown = set(_words(TEXT.partition("A row of an artifact:")[2].partition("Metrics:")[0]))
-    assert set(artifact_json(row, None)) <= shown
+    assert set(artifact_json(row, Place(path=None))) <= shown
 
 
 def test_the_stream_begins_with_as_many_runs_as_the_page_says() -> None:

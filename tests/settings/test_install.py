@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from codefyui_core.errors import UsageProblem
+from codefyui_core.errors import StartProblem, UsageProblem
 from codefyui_core.files import Family
 from codefyui_core.settings import ControlSettings, Install, read_settings
 
@@ -92,3 +92,70 @@ def test_a_bad_settings_file_is_named_while_looking_for_folders(tmp_path: Path) 
     (tmp_path / ".env").write_bytes(b"\xff")
     with pytest.raises(UsageProblem, match="settings file"):
         Install.find(environ={"CODEFYUI_USER_DATA_DIR": str(tmp_path)})
+
+
+# ---------------------------------------------------------------- projects
+
+MADE = (Family.IMAGES, Family.MODELS, Family.MEDIA, Family.OUTPUT, Family.GRAPHS, Family.PRESETS)
+"""What a person makes is the project's."""
+
+
+@pytest.mark.spec("mount/project-directory-is-the-labelled-folder", "mount/project-uploads-not-shared")
+def test_a_project_has_what_a_person_makes_and_the_install_has_uploads_and_cache(tmp_path: Path) -> None:
+    project = tmp_path / "p"
+    install = Install.find(environ={"CODEFYUI_DIR": str(tmp_path)}, project=project)
+    folders = install.folders()
+    assert folders.root == project
+    assert [folders.of(family) for family in MADE] == [project / family.value for family in MADE]
+    data = tmp_path / "backend" / "data"
+    assert [folders.of(family) for family in (Family.FILES, Family.CACHE)] == [data / "files", data / "cache"]
+    assert install.run_files == project / "runs"
+    assert (install.data, install.base) == (data, tmp_path / "backend")
+
+
+@pytest.mark.spec("mount/project-directory-is-the-labelled-folder", "mount/project-uploads-not-shared")
+def test_a_projects_own_file_places_its_families_and_no_uploads(tmp_path: Path) -> None:
+    project = tmp_path / "p"
+    project.mkdir()
+    (project / "codefyui.project.toml").write_text('[folders]\nmodels = "weights"\nfiles = "tables"\n')
+    folders = Install.find(environ={"CODEFYUI_DIR": str(tmp_path)}, project=project).folders()
+    assert folders.of(Family.MODELS) == project / "weights"
+    assert folders.of(Family.OUTPUT) == project / "assets" / "output"
+    assert folders.of(Family.GRAPHS) == project / "graphs"
+    assert folders.of(Family.FILES) == tmp_path / "backend" / "data" / "files"
+
+
+@pytest.mark.spec("mount/data-folder-env-overrides")
+def test_a_setting_of_one_family_wins_over_the_project(tmp_path: Path) -> None:
+    environ = {
+        "CODEFYUI_DIR": str(tmp_path),
+        "CODEFYUI_DATA_FILES_DIR": "/s/f",
+        "CODEFYUI_MODELS_DIR": "/s/m",
+    }
+    folders = Install.find(environ=environ, project=tmp_path / "p").folders()
+    assert (folders.of(Family.FILES), folders.of(Family.MODELS)) == (Path("/s/f"), Path("/s/m"))
+    assert folders.of(Family.IMAGES) == tmp_path / "p" / "images"
+
+
+def test_preparing_a_project_makes_its_folders_and_no_project_file(tmp_path: Path) -> None:
+    install = Install.find(environ={"CODEFYUI_DIR": str(tmp_path)}, project=tmp_path / "p")
+    install.prepare()
+    assert (tmp_path / "p" / "models").is_dir()
+    assert not (tmp_path / "p" / "codefyui.project.toml").exists()
+
+
+def test_a_project_file_that_is_broken_says_so(tmp_path: Path) -> None:
+    (tmp_path / "codefyui.project.toml").write_text("[folders\n")
+    with pytest.raises(StartProblem, match="Correct it"):
+        Install.find(environ={}, project=tmp_path, home=tmp_path / "home").folders()
+
+
+@pytest.mark.spec("mount/database-stays-local-when-folders-move")
+def test_no_database_is_below_moved_folders(tmp_path: Path) -> None:
+    share = tmp_path / "share"
+    names = ("DATA_FILES", "IMAGES", "MODELS", "MEDIA", "GRAPHS", "PRESETS")
+    environ = {f"CODEFYUI_{name}_DIR": str(share / name) for name in names} | {"CODEFYUI_DIR": str(tmp_path)}
+    install = Install.find(environ=environ)
+    url = read_settings(ControlSettings, install.layers).database(install.user_data)
+    assert str(share) not in url
+    assert str(install.user_data) in url

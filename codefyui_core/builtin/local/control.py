@@ -84,7 +84,7 @@ class LocalControl(StorageControl[LocalTicket, Receipt, Grant, LocalFacts]):
             path = self._at(stored).path
         except BadName:
             return Place(path=None, downloadable=False)
-        return Place(path=str(path), downloadable=stored.size_bytes is not None)
+        return Place(path=str(path))
 
     async def read(self, stored: StoredObject, span: tuple[int, int | None] | None) -> Reading:
         try:

@@ -146,6 +146,7 @@ class ArtifactRow(Row):
     size_bytes: int | None
     sha256: str | None
     state: Literal["stored", "arriving", "on_worker", "missing"]
+    downloadable: bool
     node_id: str | None
     meta: JsonObject
     created_at: str

@@ -10,15 +10,14 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from codefyui_core.errors import CodefyError
 from codefyui_core.plugin.http import Auth, Caller, Route
-from codefyui_core.plugin.storage import LocalFile, Redirect
 from codefyui_core.plugin.views import RunStatus
 from codefyui_core.runs.options import RunOptions
 
 from .answers import json_response
 from .bodies import json_of, query_of
 from .events import event_stream
-from .models import Artifacts, Events, Metrics, Run, Runs
-from .sending import disposition, send_file, send_stream, span_of
+from .models import Events, Metrics, Run, Runs
+from .sending import disposition
 
 if TYPE_CHECKING:
     from codefyui_core.control.plane import ControlPlane
@@ -67,12 +66,6 @@ class MetricsQuery(BaseModel):
 
     name: str | None = Field(None, max_length=256)
     format: Literal["json", "csv"] = "json"
-
-
-class ArtifactsQuery(BaseModel):
-    """Which kind."""
-
-    kind: str | None = Field(None, max_length=128)
 
 
 class Cancelled(BaseModel):
@@ -132,24 +125,6 @@ def routes(plane: "ControlPlane") -> list[Route]:
             charset="utf-8",
             headers={"Content-Disposition": disposition(f"{run_id}-metrics.csv")},
         )
-
-    async def artifacts(request: web.Request, caller: Caller) -> web.StreamResponse:
-        kind = query_of(request, ArtifactsQuery).kind
-        return json_response(await runs.artifacts(request.match_info["run_id"], kind))
-
-    async def download(request: web.Request, caller: Caller) -> web.StreamResponse:
-        span = span_of(request)
-        row, reading = await runs.artifact_reading(
-            request.match_info["run_id"], request.match_info["artifact_id"], span
-        )
-        name = str(row["name"]).rpartition("/")[2] or "artifact"
-        if isinstance(reading, LocalFile):
-            return await send_file(request, reading.path, name)
-        if isinstance(reading, Redirect):
-            raise web.HTTPFound(reading.url, headers={"Cache-Control": "no-store"})
-        size = row["size_bytes"]
-        whole = size if isinstance(size, int) else None
-        return await send_stream(request, reading, name=name, span=span, whole=whole)
 
     missing = ("run.not_found",)
     return [
@@ -234,25 +209,6 @@ def routes(plane: "ControlPlane") -> list[Route]:
             also_answers=("text/csv",),
             errors=missing,
             summary="Its metrics, as JSON or CSV",
-        ),
-        Route(
-            method="GET",
-            path="/api/runs/{run_id}/artifacts",
-            handler=artifacts,
-            auth=Auth.OPEN,
-            query=ArtifactsQuery,
-            response=Artifacts,
-            errors=missing,
-            summary="What it recorded",
-        ),
-        Route(
-            method="GET",
-            path="/api/runs/{run_id}/artifacts/{artifact_id}/download",
-            handler=download,
-            auth=Auth.OPEN,
-            errors=(*missing, "artifact.not_found", "artifact.not_here", "storage.busy", "storage.refused"),
-            answers="application/octet-stream",
-            summary="The bytes of one artifact",
         ),
     ]
 

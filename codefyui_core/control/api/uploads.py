@@ -14,7 +14,7 @@ from .answers import json_response
 from .bodies import query_of
 from .forms import files_of, unreadable
 from .models import Files
-from .sending import send_file
+from .sending import send_open
 
 if TYPE_CHECKING:
     from codefyui_core.control.plane import ControlPlane
@@ -62,9 +62,12 @@ def _family_routes(store: Uploads, limit: int) -> list[Route]:
         return json_response(await asyncio.to_thread(store.list))
 
     async def download(request: web.Request, caller: Caller) -> web.StreamResponse:
-        name = request.match_info["name"]
-        path = await asyncio.to_thread(store.find, name)
-        return await send_file(request, path, name.rpartition("/")[2])
+        opening = store.open(request.match_info["name"])
+        file, path = await asyncio.to_thread(opening.__enter__)
+        try:
+            return await send_open(request, file, path, path.name)
+        finally:
+            await asyncio.to_thread(opening.__exit__, None, None, None)
 
     async def delete(request: web.Request, caller: Caller) -> web.StreamResponse:
         name = request.match_info["name"]

@@ -92,6 +92,10 @@ class Receiving:
                 folder, name = Path(row["folder"]), row["relative_path"]
                 await self._drop(Arriving(run_id=run, key=row["item_id"], folder=folder, name=name))
 
+    async def forget_run(self, run_id: str) -> None:
+        """The run is about to be removed, whichever backend had it."""
+        await self.forget(RunId(run_id))
+
     async def _drop(self, file: Arriving) -> None:
         async with self._turn(file):
             self._begun.pop(_key(file), None)

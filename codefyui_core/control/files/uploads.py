@@ -4,15 +4,15 @@ import asyncio
 import errno
 import hashlib
 import unicodedata
-from collections.abc import AsyncIterator, Callable
-from contextlib import ExitStack
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO, TypeVar
 
 from codefyui_core.errors import BadName, CodefyError
-from codefyui_core.files import Family, SafeFolder, sha256_of
+from codefyui_core.files import Family, SafeFolder, sha256_of, spelled_below
 from codefyui_core.portable_names import check_name
 
 T = TypeVar("T")
@@ -127,23 +127,31 @@ class Uploads:
             ]
         return sorted(rows, key=lambda row: str(row["name"]))
 
-    def find(self, name: str) -> Path:
-        """The file's path, for sending.
+    @contextmanager
+    def open(self, name: str) -> Iterator[tuple[BinaryIO, Path]]:
+        """The file and its path, for sending: the handle is of what was looked at, whatever is swapped meanwhile.
 
         Raises: CodefyError ``upload.not_found`` or ``files.bad_name``.
         """
-        try:
-            with SafeFolder(self.folder) as folder, folder.read(name):
-                pass
-        except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
-            raise self._missing(name) from None
-        return self.folder / name
+        with ExitStack() as held:
+            try:
+                folder = held.enter_context(SafeFolder(self.folder))
+                spelled = self._spelled(name)
+                file = held.enter_context(folder.read(spelled))
+            except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
+                raise self._missing(name) from None
+            yield file, self.folder / spelled
 
     def delete(self, name: str) -> None:
         """Raises: CodefyError ``upload.not_found`` or ``files.bad_name``."""
-        self.find(name)
+        with self.open(name):
+            pass
         with SafeFolder(self.folder) as folder:
-            folder.remove(name)
+            folder.remove(self._spelled(name))
+
+    def _spelled(self, name: str) -> str:
+        """In the form of composition that is there."""
+        return spelled_below(self.folder, check_name(name)).relative_to(self.folder).as_posix()
 
     def _missing(self, name: str) -> CodefyError:
         return CodefyError(f"There is no file {name} in {self.family.value}.", code="upload.not_found")

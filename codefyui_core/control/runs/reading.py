@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from sqlalchemy import Row, func, select
@@ -11,7 +12,7 @@ from codefyui_core.clocks import AttentiveClock
 from codefyui_core.control.db.database import Database
 from codefyui_core.control.db.tables import artifacts, runs
 from codefyui_core.errors import CodefyError
-from codefyui_core.plugin.storage import Reading, StorageControl
+from codefyui_core.plugin.storage import Place, Reading, StorageControl
 from codefyui_core.plugin.values import JsonObject
 from codefyui_core.runs.events import NewEvent
 from codefyui_core.runs.status import ACTIVE, ArtifactState
@@ -232,18 +233,36 @@ class Reader:
         async with self._db.read() as connection:
             await self._must_exist(connection, run_id)
             rows = (await connection.execute(artifact_rows(run_id, kind))).all()
-        return [artifact_json(row, self._path(row)) for row in rows]
+        return [artifact_json(row, self._place(row)) for row in rows]
 
-    def _path(self, row: Row[Any]) -> str | None:
+    async def artifact(self, run_id: str, artifact_id: str) -> JsonObject:
+        """Raises: CodefyError ``artifact.not_found``."""
+        row = await self._artifact(run_id, artifact_id)
+        return artifact_json(row, self._place(row))
+
+    def _place(self, row: Row[Any]) -> Place:
         store = self._stores.get(row.backend)
         if store is None or row.state != ArtifactState.STORED:
-            path: str | None = row.path
-            return path
+            return Place(path=row.path, downloadable=False)
         try:
-            return store.place(stored_object(row)).path or row.path
+            place = store.place(stored_object(row))
         except Exception:
             log.exception("storage backend %s failed to say where %s is", row.backend, row.artifact_id)
-            return None
+            return Place(path=None, downloadable=False)
+        return replace(place, path=place.path or row.path)
+
+    async def _artifact(self, run_id: str, artifact_id: str) -> Row[Any]:
+        """The artifact with the name of its run's worker."""
+        where = (artifacts.c.run_id == run_id, artifacts.c.artifact_id == artifact_id)
+        found = (
+            select(artifacts, runs.c.worker_name).join(runs, runs.c.id == artifacts.c.run_id).where(*where)
+        )
+        async with self._db.read() as connection:
+            row = (await connection.execute(found)).one_or_none()
+        if row is None:
+            message = f"Run {run_id} has no artifact {artifact_id}."
+            raise CodefyError(message, code="artifact.not_found")
+        return row
 
     async def artifact_reading(
         self, run_id: str, artifact_id: str, span: tuple[int, int | None] | None
@@ -252,25 +271,31 @@ class Reader:
 
         Raises: CodefyError ``artifact.not_found``, ``artifact.not_here``; StorageProblem.
         """
-        where = (artifacts.c.run_id == run_id, artifacts.c.artifact_id == artifact_id)
-        async with self._db.read() as connection:
-            row = (await connection.execute(select(artifacts).where(*where))).one_or_none()
-        if row is None:
-            message = f"Run {run_id} has no artifact {artifact_id}."
-            raise CodefyError(message, code="artifact.not_found")
+        row = await self._artifact(run_id, artifact_id)
         store = self._stores.get(row.backend)
         if store is None or row.state != ArtifactState.STORED:
-            where_it_is = row.path or "where it was made"
-            raise CodefyError(
-                f"{row.name} isn't on this server; it is at {where_it_is}.", code="artifact.not_here"
-            )
+            raise CodefyError(_where_it_is(row), code="artifact.not_here")
         reading = await store.read(stored_object(row), span)
-        return artifact_json(row, self._path(row)), reading
+        return artifact_json(row, self._place(row)), reading
 
     @staticmethod
     async def _must_exist(connection: Any, run_id: str) -> None:
         if await connection.scalar(select(runs.c.id).where(runs.c.id == run_id)) is None:
             raise not_found(run_id)
+
+
+def _where_it_is(row: Row[Any]) -> str:
+    """Of an artifact whose bytes aren't here."""
+    if row.state == ArtifactState.ARRIVING:
+        return f"{row.name} is still on its way here. Try again when the run has delivered it."
+    if row.state == ArtifactState.STORED:
+        return (
+            f"{row.name} is held by the storage backend {row.backend}, which isn't on; see cdui plugin list."
+        )
+    if row.state == ArtifactState.MISSING:
+        return f"{row.name} is gone."
+    place = row.path or "where the run left it"
+    return f"{row.name} isn't on this server; it is on worker {row.worker_name or '(unknown)'} at {place}."
 
 
 def not_found(run_id: str) -> CodefyError:

@@ -1,24 +1,28 @@
-"""Removing ended runs with their files: on request, and by retention."""
+"""Removing ended runs with their files, and single artifacts of them: on request, and by retention."""
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import select
+from sqlalchemy import Row, select
 
 from codefyui_core.control.db.database import Database
-from codefyui_core.control.db.tables import artifacts, runs
+from codefyui_core.control.db.tables import artifacts, attempts, runs
 from codefyui_core.errors import CodefyError
 from codefyui_core.ids import RunId, Sha256, WorkerId
 from codefyui_core.plugin.storage import Discard, DiscardReason, StorageControl, StoredObject
 from codefyui_core.plugin.views import RunStatus, RunView
-from codefyui_core.runs.status import ACTIVE, FINAL, Cause
+from codefyui_core.runs.status import ACTIVE, FINAL, ArtifactState, Cause
 
 from .unit import Unit
 from .writer import Writer
 
 KEPT = frozenset({Cause.SHUTDOWN, Cause.LEASE_LOST})
 """Causes of endings whose checkpoints retention keeps: they are what a person goes on from."""
+
+
+async def nothing_to_forget(_run_id: str) -> None:
+    """For those that keep nothing of a run elsewhere."""
 
 
 class Removal:
@@ -32,9 +36,9 @@ class Removal:
         stores: Mapping[str, StorageControl],
         log: logging.Logger,
         keep_last: int,
-        forget: Callable[[str], Awaitable[None]],
+        forget: Sequence[Callable[[str], Awaitable[None]]],
     ) -> None:
-        """``forget`` lets the recorded outputs of a run go."""
+        """``forget`` lets what the core itself keeps of a run go: recorded outputs, files that came in half."""
         self._forget = forget
         self._db = db
         self._writer = writer
@@ -47,13 +51,40 @@ class Removal:
 
         Raises: CodefyError ``run.not_found``, ``run.active``.
         """
-        async with self._db.read() as connection:
-            status = await connection.scalar(select(runs.c.status).where(runs.c.id == run_id))
-        if status is None:
-            raise CodefyError(f"There is no run {run_id}.", code="run.not_found")
-        if status in ACTIVE:
-            raise CodefyError(f"Run {run_id} is {status}; cancel it first.", code="run.active")
+        await self._ended(run_id)
         return await self._remove(run_id, DiscardReason.DELETE)
+
+    async def delete_artifact(self, run_id: str, artifact_id: str) -> str | None:
+        """Remove one artifact of an ended run, whatever its kind. The answer warns of a file that stayed.
+
+        Raises: CodefyError ``run.not_found``, ``run.active``, ``artifact.not_found``.
+        """
+        run = await self._ended(run_id)
+        where = (artifacts.c.run_id == run_id, artifacts.c.artifact_id == artifact_id)
+        async with self._db.read() as connection:
+            row = (await connection.execute(select(artifacts).where(*where))).one_or_none()
+        if row is None:
+            message = f"Run {run_id} has no artifact {artifact_id}."
+            raise CodefyError(message, code="artifact.not_found")
+        if row.state == ArtifactState.STORED:
+            warning = await self._discard_of(row.backend, run, [stored_object(row)], DiscardReason.ARTIFACT)
+        else:
+            warning = f"{row.name} stays at {row.path or 'its place'} on {run.worker_name or 'its worker'}"
+
+        async def decide(unit: Unit) -> None:
+            await unit.delete_artifact(run_id, artifact_id)
+
+        await self._writer.run(decide)
+        return warning
+
+    async def _ended(self, run_id: str) -> Row[Any]:
+        async with self._db.read() as connection:
+            run = (await connection.execute(select(runs).where(runs.c.id == run_id))).one_or_none()
+        if run is None:
+            raise CodefyError(f"There is no run {run_id}.", code="run.not_found")
+        if run.status in ACTIVE:
+            raise CodefyError(f"Run {run_id} is {run.status}; cancel it first.", code="run.active")
+        return run
 
     async def prune(self) -> int:
         """Remove what ended before the newest ones that are kept. How many.
@@ -76,7 +107,11 @@ class Removal:
         return len(old)
 
     async def _remove(self, run_id: str, why: DiscardReason) -> str | None:
-        await self._forget(run_id)
+        for forget in self._forget:
+            try:
+                await forget(run_id)
+            except Exception:
+                self._log.exception("something of run %s stays", run_id)
         warning = await self._discard(run_id, why)
 
         async def decide(unit: Unit) -> None:
@@ -86,17 +121,27 @@ class Removal:
         return warning
 
     async def _discard(self, run_id: str, why: DiscardReason) -> str | None:
-        """Let each backend remove its objects, before the rows that name them are gone."""
+        """Let each backend remove its objects, before the rows that name them are gone. Those that a run was sent with
+        are asked without any, too: an upload may have broken off.
+        """
         async with self._db.read() as connection:
             run = (await connection.execute(select(runs).where(runs.c.id == run_id))).one_or_none()
-            listed = await connection.execute(select(artifacts).where(artifacts.c.run_id == run_id))
-            objects = [(row.backend, stored_object(row)) for row in listed]
+            listed = (await connection.execute(select(artifacts).where(artifacts.c.run_id == run_id))).all()
+            sent = select(attempts.c.backend).where(
+                attempts.c.run_id == run_id, attempts.c.backend.is_not(None)
+            )
+            names = dict.fromkeys([row.backend for row in listed] + list(await connection.scalars(sent)))
         if run is None:
             return None
+        held = [row for row in listed if row.state == ArtifactState.STORED]
         problems = [
             problem
-            for name in dict.fromkeys(backend for backend, _ in objects)
-            if (problem := await self._discard_of(name, run, [o for b, o in objects if b == name], why))
+            for name in names
+            if (
+                problem := await self._discard_of(
+                    name, run, [stored_object(row) for row in held if row.backend == name], why
+                )
+            )
         ]
         return "; ".join(problems) or None
 
@@ -105,8 +150,8 @@ class Removal:
     ) -> str | None:
         store = self._stores.get(backend)
         if store is None:
-            return f"the files that {backend} holds stay: it isn't on"
-        keep = {"output"}
+            return f"the files that {backend} holds stay: it isn't on" if objects else None
+        keep = set() if why is DiscardReason.ARTIFACT else {"output"}
         if why is DiscardReason.RETENTION and run.cause in KEPT:
             keep.add("checkpoint")
         view = RunView(

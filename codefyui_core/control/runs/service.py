@@ -5,7 +5,7 @@ Thin: it makes the parts and hands calls on. The parts never import this module.
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 from codefyui_core.clocks import AttentiveClock
@@ -61,7 +61,7 @@ from .places import SERVER, Places, server_devices
 from .reading import Reader
 from .reasons import LOADING, STOPPING, Reasons
 from .receipts import Receipts
-from .removal import Removal
+from .removal import Removal, nothing_to_forget
 from .sent import CatalogView, Sent
 from .shutdown import Shutdown
 from .storing import Storing
@@ -89,8 +89,11 @@ class RunService:
         log: logging.Logger,
         stores: Mapping[str, StorageControl[Any, Any, Any, Any]],
         reads: Callable[[str], WorkerReads | None] = lambda _worker_id: None,
+        forget: Callable[[str], Awaitable[None]] = nothing_to_forget,
     ) -> None:
-        """``reads`` asks a connected worker, by its id, for recorded outputs."""
+        """``reads`` asks a connected worker, by its id, for recorded outputs. ``forget`` is told of a run that is about
+        to be removed.
+        """
         self._db = db
         self._catalog = catalog
         self._workers = workers
@@ -240,7 +243,7 @@ class RunService:
             stores=stores,
             log=log,
             keep_last=settings.run_retention_keep_last,
-            forget=self.outputs.forget,
+            forget=(self.outputs.forget, forget),
         )
         self.reader = Reader(
             db=db,
@@ -452,6 +455,16 @@ class RunService:
         warning = await self._removal.delete(run_id)
         answer: JsonObject = {"run_id": run_id, "deleted": True}
         return answer if warning is None else {**answer, "warning": warning}
+
+    async def delete_artifact(self, run_id: str, artifact_id: str) -> JsonObject:
+        """Raises: CodefyError ``run.not_found``, ``run.active``, ``artifact.not_found``."""
+        warning = await self._removal.delete_artifact(run_id, artifact_id)
+        answer: JsonObject = {"run_id": run_id, "artifact_id": artifact_id, "deleted": True}
+        return answer if warning is None else {**answer, "warning": warning}
+
+    async def artifact(self, run_id: str, artifact_id: str) -> JsonObject:
+        """Raises: CodefyError ``artifact.not_found``."""
+        return await self.reader.artifact(run_id, artifact_id)
 
     async def get(self, run_id: str) -> JsonObject:
         """Raises: CodefyError ``run.not_found``."""

@@ -7,7 +7,7 @@ from sqlalchemy import CursorResult, delete, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 from sqlalchemy.sql import ColumnElement
 
-from codefyui_core.control.db.tables import artifacts, attempts, runs
+from codefyui_core.control.db.tables import artifacts, attempts, runs, uploads
 from codefyui_core.runs.record import RunRecord
 from codefyui_core.runs.steps import Change
 
@@ -120,6 +120,11 @@ class Unit:
             return frozenset()
         where = (artifacts.c.run_id == run_id, artifacts.c.artifact_id.in_(ids))
         return frozenset(await self.connection.scalars(select(artifacts.c.artifact_id).where(*where)))
+
+    async def delete_artifact(self, run_id: str, artifact_id: str) -> None:
+        """Remove the row of one artifact, and of its upload. Its event stays."""
+        for table, key in ((artifacts, artifacts.c.artifact_id), (uploads, uploads.c.item_id)):
+            await self.connection.execute(delete(table).where(table.c.run_id == run_id, key == artifact_id))
 
     async def delete(self, run_id: str) -> None:
         """Remove a run and all its rows."""

@@ -7,6 +7,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Row, RowMapping, Select, func, or_, select
 
 from codefyui_core.control.db.tables import artifacts, attempts, run_events, run_metrics, runs
+from codefyui_core.plugin.storage import Place
 from codefyui_core.plugin.views import RunStatus
 from codefyui_core.runs.events import NewEvent, read_text
 from codefyui_core.runs.queue import Reason
@@ -172,8 +173,8 @@ def artifact_rows(run_id: str, kind: str | None) -> Select[Any]:
     return found.order_by(artifacts.c.cursor)
 
 
-def artifact_json(row: Row[Any], path: str | None) -> dict[str, Any]:
-    """One artifact; ``path`` is where it is now."""
+def artifact_json(row: Row[Any], place: Place) -> dict[str, Any]:
+    """One artifact, and where it is now."""
     return {
         "id": row.artifact_id,
         "kind": row.kind,
@@ -181,10 +182,11 @@ def artifact_json(row: Row[Any], path: str | None) -> dict[str, Any]:
         "backend": row.backend,
         "label": row.label,
         "relative_path": row.relative_path,
-        "path": path,
+        "path": place.path,
         "size_bytes": row.size_bytes,
         "sha256": row.sha256,
         "state": row.state,
+        "downloadable": place.downloadable,
         "node_id": row.node_id,
         "meta": row.meta or {},
         "created_at": shown_time(row.created_at),

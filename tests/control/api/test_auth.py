@@ -41,7 +41,8 @@ async def test_only_enrollment_is_open_among_what_changes_something(app):
 async def test_reads_are_open_but_for_tokens_and_what_a_stop_would_do(app):
     reads = {path: auth for method, path, auth in requests_of(app) if method == "GET"}
     closed = {path for path, auth in reads.items() if auth is not Auth.OPEN}
-    assert closed == {"/api/workers/tokens", "/api/server/stop"}
+    assert closed == {"/api/workers/tokens", "/api/server/stop", "/api/runs/x/inputs/x"}
+    assert reads["/api/runs/x/inputs/x"] is Auth.RUN_WORKER
 
 
 async def test_the_token_that_pages_get_is_the_one_that_counts(app):

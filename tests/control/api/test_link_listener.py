@@ -125,6 +125,7 @@ async def test_everything_else_is_not_there_whatever_the_method_and_the_token(ap
         "/api/workers/enroll",
     }
     paths = {resource.canonical for resource in app.client.app.router.resources()}
+    paths.discard("/api/runs/{run_id}/inputs/{sha256}")  # a worker's own, as its uploads are
     asked = 0
     for path in sorted(
         {path.replace("{name}", "x").replace("{run_id}", "x") for path in paths} | {"/", "/nothing"}

@@ -103,8 +103,8 @@ async def test_listing_finding_and_deleting(store: Uploads) -> None:
     await store.store("a.csv", chunks(b"22"), overwrite=False)
     assert [(row["name"], row["size_bytes"]) for row in store.list()] == [("a.csv", 2), ("b.csv", 1)]
     store.delete("a.csv")
-    with pytest.raises(CodefyError) as gone:
-        store.find("a.csv")
+    with pytest.raises(CodefyError) as gone, store.open("a.csv"):
+        pass
     assert gone.value.code == "upload.not_found"
 
 
@@ -112,5 +112,5 @@ def test_a_link_out_of_the_folder_is_not_followed(store: Uploads, tmp_path: Path
     (tmp_path / "secret.csv").write_text("secret")
     store.folder.mkdir()
     (store.folder / "link.csv").symlink_to(tmp_path / "secret.csv")
-    with pytest.raises(CodefyError):
-        store.find("link.csv")
+    with pytest.raises(CodefyError), store.open("link.csv"):
+        pass
