@@ -1,0 +1,163 @@
+"""Agent half: fetches inputs from the bucket and uploads what a run wrote, with keys that came for this run.
+
+Keys are in memory alone: in no file, no log, no environment.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from codefyui_core.plugin import (
+    AgentStoreHost,
+    AttemptView,
+    Expired,
+    InputItem,
+    JsonObject,
+    Notes,
+    Output,
+    Progress,
+    Refused,
+    Sha256,
+    StorageAgent,
+    StorageSession,
+)
+
+from .client import BucketClient, Keys, boto3_version
+from .fetching import Fetch
+from .models import S3Facts, S3Grant, S3Receipt, S3Ticket, UploadBegun, UploadNotes, input_key, output_key
+from .problems import Missing
+from .threads import Threads
+from .uploading import ONE_PIECE_BYTES, Parts, Sent, send_whole
+
+THREADS = 12
+PARTS_AT_ONCE = 6
+"""Of all uploads of one run: bounds their memory."""
+
+
+class S3Agent(StorageAgent[S3Ticket, S3Receipt, S3Grant, S3Facts]):
+    """Offered where boto3 is installed."""
+
+    def __init__(self, host: AgentStoreHost) -> None:
+        self._host = host
+        self._threads = Threads(THREADS, "s3")
+        self._boto3: str | None = None
+
+    async def start(self) -> None:
+        self._boto3 = boto3_version()
+
+    async def facts(self) -> S3Facts | None:
+        return None if self._boto3 is None else S3Facts(boto3=self._boto3)
+
+    def open(
+        self, attempt: AttemptView, ticket: S3Ticket, grant: S3Grant | None
+    ) -> AbstractAsyncContextManager["S3Session"]:
+        return self._session(attempt, ticket, grant)
+
+    @asynccontextmanager
+    async def _session(
+        self, attempt: AttemptView, ticket: S3Ticket, grant: S3Grant | None
+    ) -> AsyncIterator["S3Session"]:
+        session = S3Session(self._host, self._threads, attempt, ticket)
+        if grant is not None:
+            await session.renewed(grant)
+        yield session
+
+    async def aclose(self) -> None:
+        self._threads.close()
+
+
+class S3Session(StorageSession[S3Receipt, S3Grant]):
+    """One attempt's way to the bucket."""
+
+    def __init__(
+        self, host: AgentStoreHost, threads: Threads, attempt: AttemptView, ticket: S3Ticket
+    ) -> None:
+        self.workspace = host.workspace(attempt)
+        self._host = host
+        self._threads = threads
+        self._attempt = attempt
+        self._ticket = ticket
+        self._client: BucketClient | None = None
+        self._slots = asyncio.Semaphore(PARTS_AT_ONCE)
+
+    async def renewed(self, grant: S3Grant) -> None:
+        """Each request that begins from now on is signed with these."""
+        self._client = BucketClient(
+            self._ticket.bucket,
+            Keys.of(grant, self._host.clock.monotonic()),
+            threads=self._threads,
+            clock=self._host.clock,
+            machine="worker",
+        )
+
+    def _newest(self) -> BucketClient:
+        if self._client is None:
+            raise Expired(
+                f"there are no keys for bucket {self._ticket.bucket.name} since the agent's restart"
+            )
+        return self._client
+
+    async def fetch(self, item: InputItem, into: Path, progress: Progress) -> Sha256:
+        key = input_key(self._ticket.prefix, item.sha256)
+        fetch = Fetch(key=key, size_bytes=item.size_bytes, into=into, client=self._newest, progress=progress)
+        try:
+            return await fetch.run()
+        except Missing as error:
+            raise Refused(f"{item.name} is no longer in the bucket: {error}; queue the run again") from None
+
+    async def publish(self, output: Output, path: Path, notes: Notes, progress: Progress) -> S3Receipt:
+        key = output_key(
+            self._ticket.prefix,
+            self._attempt.run_id,
+            kind=output.kind,
+            name=output.name,
+            relative_path=output.relative_path,
+        )
+        size = (await self._threads.run(path.stat)).st_size
+        if size < ONE_PIECE_BYTES:
+            data = await self._threads.run(path.read_bytes)
+            return _receipt(await send_whole(self._newest(), key, data, progress))
+        parts = Parts(
+            path=path,
+            size_bytes=size,
+            key=key,
+            client=self._newest,
+            memory=_Memory(self._host, self._attempt, notes),
+            slots=self._slots,
+            progress=progress,
+        )
+        return _receipt(await parts.send(_read(notes.read())))
+
+
+def _receipt(sent: Sent) -> S3Receipt:
+    return S3Receipt(sha256=sent.sha256, size_bytes=sent.size_bytes, etag=sent.etag, upload_id=sent.upload_id)
+
+
+def _read(notes: JsonObject) -> UploadNotes | None:
+    """None also for notes of another version of ours: the upload begins anew."""
+    try:
+        return UploadNotes.model_validate(notes) if notes else None
+    except ValidationError:
+        return None
+
+
+class _Memory:
+    """The notes of one upload on this machine's disk, and the control plane's record of its id."""
+
+    def __init__(self, host: AgentStoreHost, attempt: AttemptView, notes: Notes) -> None:
+        self._host = host
+        self._attempt = attempt
+        self._notes = notes
+        self._lock = asyncio.Lock()
+
+    async def begun(self, notes: UploadNotes) -> None:
+        begun = UploadBegun(key=notes.key, upload_id=notes.upload_id)
+        await self._host.tell(self._attempt, begun.to_json())
+        await self.changed(notes)
+
+    async def changed(self, notes: UploadNotes) -> None:
+        async with self._lock:
+            await self._notes.write(notes.to_json())

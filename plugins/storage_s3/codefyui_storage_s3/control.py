@@ -1,0 +1,270 @@
+"""Control half: which runs the bucket serves, their inputs, their workers' keys, and what becomes of their objects."""
+
+import asyncio
+from collections.abc import Sequence
+from urllib.parse import quote
+
+from pydantic import ValidationError
+
+from codefyui_core.plugin import (
+    Assignment,
+    AttemptView,
+    Busy,
+    ControlStoreHost,
+    Discard,
+    DiscardReason,
+    InputItem,
+    JsonObject,
+    Offer,
+    Output,
+    Place,
+    Reading,
+    Redirect,
+    Refusal,
+    Refused,
+    RunFiles,
+    RunId,
+    RunView,
+    Staged,
+    StorageControl,
+    StorageProblem,
+    StoredObject,
+    WorkerView,
+)
+
+from .client import Answer, BucketClient
+from .credentials import Issuer, own_keys
+from .inputs import Inputs
+from .models import (
+    Bucket,
+    S3Facts,
+    S3Grant,
+    S3Receipt,
+    S3Ticket,
+    StoredIn,
+    UploadBegun,
+    output_key,
+    run_folder,
+)
+from .offering import offer
+from .probe import bucket_of
+from .reading import stream
+from .removing import abort, keys_of_run, places_of, remove_keys
+from .settings import Download, S3Settings
+from .standing import Standing, Working
+from .style import styles_to_try
+from .threads import Threads
+from .unfinished import INPUTS, ROOM, Unfinished, Upload, owner_of
+
+THREADS = 8
+SWEEP_S = 60.0
+"""Between two tries to abort what couldn't be reached."""
+
+
+class S3Control(StorageControl[S3Ticket, S3Receipt, S3Grant, S3Facts]):
+    """Keeps keys of objects; their bytes pass it only when a person asks for them."""
+
+    def __init__(self, host: ControlStoreHost) -> None:
+        self._host = host
+        self._threads = Threads(THREADS, "s3")
+        self._standing = Standing(host, self._client)
+        self._unfinished = Unfinished(host.documents)
+        self._inputs = Inputs(self._unfinished)
+        self._issuer = Issuer(threads=self._threads, clock=host.clock, log=host.log)
+        self._clients: dict[Bucket, tuple[S3Settings, BucketClient]] = {}
+        self._left: Sequence[Upload] = ()
+        """Uploads of inputs that an earlier process began."""
+        self._sweeping: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        self._left = await self._unfinished.of(INPUTS)
+        await self._standing.start()
+        if await self._host.documents.keys(ROOM):
+            self._sweep()
+
+    def condition(self) -> str:
+        return self._standing.line()
+
+    async def aclose(self) -> None:
+        await self._standing.aclose()
+        self._threads.close()
+
+    # ------------------------------------------------------------ before a run
+
+    def offer(self, files: RunFiles, worker: WorkerView, facts: S3Facts | None) -> Offer | Refusal:
+        return offer(self._standing.state, files, worker, facts)
+
+    async def stage(
+        self, run: RunView, worker: WorkerView, attempt: AttemptView
+    ) -> Staged[S3Ticket, S3Grant]:
+        working = self._standing.working()
+        items = await self._host.inputs(run)
+        await self._put(working, items)
+        ticket = S3Ticket(inputs=items, bucket=working.bucket, prefix=working.settings.s3_prefix)
+        grant = await self._issuer.issue(working.settings, ticket, run.id)
+        return Staged(ticket=ticket, grant=grant)
+
+    async def _put(self, working: Working, items: tuple[InputItem, ...]) -> None:
+        client = self._client(working.bucket, working.settings)
+        for item in {item.sha256: item for item in items}.values():
+            await self._inputs.put(client, working.settings.s3_prefix, item, self._host.input_path(item))
+
+    async def renew(self, given: Assignment[S3Ticket]) -> S3Grant:
+        return await self._issuer.issue(self._host.settings(S3Settings), given.ticket, given.run.id)
+
+    # ------------------------------------------------------------ while it runs
+
+    async def told(self, given: Assignment[S3Ticket], message: JsonObject) -> None:
+        try:
+            begun = UploadBegun.model_validate(message)
+        except ValidationError:
+            raise Refused("its agent says something that isn't the beginning of an upload") from None
+        folder = run_folder(given.ticket.prefix, given.run.id)
+        if not begun.key.startswith(folder):
+            raise Refused(f"{begun.key!r} is none of this run's keys, which begin with {folder}")
+        await self._unfinished.add(_owner(given), given.ticket.bucket, begun)
+
+    async def accept(self, given: Assignment[S3Ticket], output: Output, receipt: S3Receipt) -> StoredObject:
+        ticket = given.ticket
+        key = output_key(
+            ticket.prefix,
+            given.run.id,
+            kind=output.kind,
+            name=output.name,
+            relative_path=output.relative_path,
+        )
+        found = await self._current(ticket.bucket).call("head_object", key)
+        if not _is_what_was_sent(receipt, found):
+            raise Refused(f"{key} in bucket {ticket.bucket.name} is not what its worker uploaded")
+        if receipt.upload_id:
+            await self._unfinished.done(_owner(given), key, receipt.upload_id)
+        return StoredObject(
+            key=output.key,
+            kind=output.kind,
+            name=output.name,
+            relative_path=key,
+            size_bytes=receipt.size_bytes,
+            sha256=receipt.sha256,
+            data=StoredIn(bucket=ticket.bucket.name, prefix=ticket.prefix).to_json(),
+        )
+
+    async def settled(self, given: Assignment[S3Ticket]) -> None:
+        try:
+            await self._abort(_owner(given))
+        except Busy as error:
+            self._host.log.warning("unfinished uploads of run %s are aborted later: %s", given.run.id, error)
+            self._sweep()
+
+    # ------------------------------------------------------------ afterwards
+
+    def place(self, stored: StoredObject) -> Place:
+        at = StoredIn.model_validate(stored.data)
+        return Place(path=f"s3://{at.bucket}/{stored.relative_path}")
+
+    async def read(self, stored: StoredObject, span: tuple[int, int | None] | None) -> Reading:
+        settings = self._host.settings(S3Settings)
+        client = self._of(StoredIn.model_validate(stored.data).bucket)
+        key = stored.relative_path
+        if settings.s3_download is Download.PROXY:
+            return await stream(client, stored, span)
+        await client.call(
+            "head_object", key
+        )  # a browser would show the bucket's own XML for one that is gone
+        name = quote(stored.name.rpartition("/")[2])
+        disposition = f"attachment; filename*=UTF-8''{name}"
+        ttl_s = settings.s3_presign_ttl_s
+        url = await self._threads.run(client.presigned, key, disposition=disposition, ttl_s=ttl_s)
+        return Redirect(url=url)
+
+    async def discard(self, order: Discard) -> None:
+        going = [one for one in order.stored if one.data and one.kind not in order.keep_kinds]
+        for place in places_of(order.stored):
+            client = self._of(place.bucket)
+            keys = {one.relative_path for one in going if StoredIn.model_validate(one.data) == place}
+            if order.why is not DiscardReason.ARTIFACT:
+                keys |= set(await keys_of_run(client, place.prefix, order.run.id, order.keep_kinds))
+            await remove_keys(client, sorted(keys))
+        if order.why is not DiscardReason.ARTIFACT:
+            await self._abort(owner_of(order.run.id))
+
+    # ------------------------------------------------------------ unfinished uploads
+
+    async def _abort(self, owner: str) -> None:
+        await self._abort_these(owner, await self._unfinished.of(owner))
+
+    async def _abort_these(self, owner: str, uploads: Sequence[Upload]) -> None:
+        await abort(
+            self._unfinished, owner, uploads, lambda upload: self._current(upload.bucket), self._host.log
+        )
+
+    def _sweep(self) -> None:
+        if self._sweeping is None or self._sweeping.done():
+            self._sweeping = self._host.tasks.start(self._sweep_until_done(), name="s3 unfinished uploads")
+
+    async def _sweep_until_done(self) -> None:
+        """What attempts left that hold their run no more, and what this server left by a crash."""
+        while True:
+            try:
+                await self._abort_these(INPUTS, self._left)
+                self._left = ()
+                for run_id, number in await self._unfinished.owners():
+                    holder = await self._host.attempt(RunId(run_id))
+                    if holder is None or holder.number != number:
+                        await self._abort(owner_of(run_id, number))
+                return
+            except StorageProblem as error:
+                self._host.log.info("unfinished uploads wait to be aborted: %s", error)
+            await self._host.clock.sleep(SWEEP_S)
+
+    # ------------------------------------------------------------ clients
+
+    def _client(self, bucket: Bucket, settings: S3Settings) -> BucketClient:
+        """With the control plane's own keys. Remembered while the settings stay."""
+        known = self._clients.get(bucket)
+        if known is not None and known[0] == settings:
+            return known[1]
+        client = BucketClient(
+            bucket,
+            own_keys(settings),
+            threads=self._threads,
+            clock=self._host.clock,
+            machine="server",
+        )
+        self._clients[bucket] = (settings, client)
+        return client
+
+    def _current(self, bucket: Bucket) -> BucketClient:
+        return self._client(bucket, self._host.settings(S3Settings))
+
+    def _of(self, name: str) -> BucketClient:
+        """A bucket that a row names, which may be another than runs get now.
+
+        Raises: Refused when the settings can't reach any.
+        """
+        settings = self._host.settings(S3Settings)
+        state = self._standing.state
+        if isinstance(state, Working) and state.settings == settings and name == state.bucket.name:
+            return self._client(state.bucket, settings)
+        if not settings.s3_access_key_id.get_secret_value():
+            raise Refused(
+                f"bucket {name} can't be reached without keys; set CODEFYUI_S3_ACCESS_KEY_ID and "
+                "CODEFYUI_S3_SECRET_ACCESS_KEY"
+            )
+        style = styles_to_try(settings.s3_endpoint_url, name, settings.s3_addressing_style.style)[0]
+        return self._client(bucket_of(settings, style).model_copy(update={"name": name}), settings)
+
+
+def _owner(given: Assignment[S3Ticket]) -> str:
+    return owner_of(given.run.id, given.attempt.number)
+
+
+def _is_what_was_sent(receipt: S3Receipt, found: Answer) -> bool:
+    """Size and hash of a file sent in one piece; the bucket's own mark of one sent in parts, whose hash is known only after
+    its last part.
+    """
+    if receipt.sha256 is None or receipt.size_bytes != found["ContentLength"]:
+        return False
+    digest = found.get("Metadata", {}).get("sha256")
+    if digest is not None:
+        return bool(digest == receipt.sha256)
+    return bool(receipt.etag) and receipt.etag == found.get("ETag")

@@ -1,0 +1,62 @@
+"""Tries a bucket with a tiny object: stored, read, compared, removed. Finds out which addressing style works."""
+
+import secrets
+from collections.abc import Callable
+
+from codefyui_core.plugin import Refused, StorageProblem
+
+from .body import Unwatched
+from .client import BucketClient
+from .fetching import body_of
+from .models import Bucket, Style
+from .settings import S3Settings
+from .style import styles_to_try
+
+CONTENT = b"CodefyUI tries whether it can store files here."
+
+
+async def working_bucket(settings: S3Settings, client: Callable[[Bucket], BucketClient]) -> Bucket:
+    """The bucket of the settings, with a style that works.
+
+    Raises: StorageProblem of the likeliest style when none does.
+    """
+    first: StorageProblem | None = None
+    styles = styles_to_try(settings.s3_endpoint_url, settings.s3_bucket, settings.s3_addressing_style.style)
+    for style in styles:
+        bucket = bucket_of(settings, style)
+        try:
+            await _try(client(bucket), settings.s3_prefix)
+        except StorageProblem as error:
+            first = first or error
+        else:
+            return bucket
+    assert first is not None
+    raise first
+
+
+def bucket_of(settings: S3Settings, style: Style) -> Bucket:
+    return Bucket(
+        name=settings.s3_bucket,
+        endpoint_url=settings.s3_endpoint_url,
+        region=settings.s3_region,
+        style=style,
+    )
+
+
+async def _try(client: BucketClient, prefix: str) -> None:
+    key = f"{prefix}probe/{secrets.token_hex(8)}"
+    await client.call("put_object", key, Body=CONTENT)
+    try:
+        came = await client.threads.run(_read, client, key)
+    finally:
+        await client.call("delete_object", key)
+    if came != CONTENT:
+        raise Refused(
+            f"bucket {client.bucket.name} at {client.bucket.address} gives back other bytes than it was given "
+            f"({len(came)} for {len(CONTENT)}); it can't be used"
+        )
+
+
+def _read(client: BucketClient, key: str) -> bytes:
+    answer = client.ask("get_object", key)
+    return body_of(client, key, answer, len(CONTENT), Unwatched())

@@ -1,0 +1,26 @@
+"""Threads for calls that wait for the network."""
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import ParamSpec, TypeVar
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class Threads:
+    """A pool of their own: the plane's shared one syncs files to the disk, and a bucket that doesn't answer must not
+    hold that up.
+    """
+
+    def __init__(self, count: int, name: str) -> None:
+        self._pool = ThreadPoolExecutor(max_workers=count, thread_name_prefix=name)
+
+    async def run(self, work: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+        return await asyncio.get_running_loop().run_in_executor(self._pool, partial(work, *args, **kwargs))
+
+    def close(self) -> None:
+        """What runs goes on until its socket times out; nobody waits for it."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
