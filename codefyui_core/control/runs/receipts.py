@@ -119,6 +119,11 @@ class Receipts:
         )
         return await store.accept(given, output, model.model_validate(receipt))
 
+    def forget(self, run_id: str) -> None:
+        """Nothing more comes from the run."""
+        for key in [key for key in self._busy_since if key[0] == run_id]:
+            del self._busy_since[key]
+
     def _waited_enough(self, run_id: str, artifact_id: str) -> bool:
         since = self._busy_since.setdefault((run_id, artifact_id), self._clock.monotonic())
         return self._clock.monotonic() - since > self._window_s
@@ -144,5 +149,4 @@ def stored_row(stored: StoredObject, backend: str, said: ArtifactRow | None = No
 
 
 def _changed(row: ArtifactRow, *, state: ArtifactState, backend: str | None = None) -> ArtifactRow:
-
     return replace(row, state=state.value, backend=backend or row.backend)

@@ -63,6 +63,7 @@ from .reasons import LOADING, STOPPING, Reasons
 from .receipts import Receipts
 from .removal import Removal, nothing_to_forget
 from .sent import CatalogView, Sent
+from .settling import Settling
 from .shutdown import Shutdown
 from .storing import Storing
 from .submit import Judge, read_options
@@ -190,7 +191,14 @@ class RunService:
                 board=self.board, storages=self._storages, clock=clock, log=log, window_s=grace_s
             ),
             grants=self._grants,
-            storages=self._storages,
+            settling=Settling(
+                board=self.board,
+                storages=self._storages,
+                tasks=self._tasks,
+                clock=clock,
+                log=log,
+                window_s=grace_s,
+            ),
             places=self._places,
             reasons=self._reasons,
             workers=workers,

@@ -35,12 +35,12 @@ from .desk import Alongside, Claim, T, WorkerDirectory
 from .dispatcher import Placed
 from .fold import AttemptUnknown, Batch, Fold, lease_fits
 from .graces import Graces
-from .grants import Grants, assignment, revealed
-from .offers import Storages
+from .grants import Grants, revealed
 from .places import Places
 from .reasons import Reasons
 from .receipts import Receipts
 from .revoking import rekeying, removal
+from .settling import Settling
 from .stream import Beside, Gap, artifact_of
 from .tasks import Tasks
 from .unit import Unit
@@ -56,6 +56,11 @@ GHOST_S = 15.0
 _ENDS = frozenset({ItemKind.EXITED, ItemKind.END})
 
 
+def _gave_back(change: Change) -> bool:
+    """Its worker refused the attempt, and the run waits for another one."""
+    return change.after.state is State.QUEUED and change.before.state is State.ASSIGNED
+
+
 class WorkerDesk:
     """Implements ``RunDesk``. Calls for one worker come one by one."""
 
@@ -68,7 +73,7 @@ class WorkerDesk:
         fold: Fold,
         receipts: Receipts,
         grants: Grants,
-        storages: Storages,
+        settling: Settling,
         places: Places,
         reasons: Reasons,
         workers: WorkerDirectory,
@@ -86,7 +91,7 @@ class WorkerDesk:
         self._fold = fold
         self._receipts = receipts
         self._grants = grants
-        self._storages = storages
+        self._settling = settling
         self._places = places
         self._reasons = reasons
         self._workers = workers
@@ -105,16 +110,19 @@ class WorkerDesk:
 
     # ------------------------------------------------------------ after commits
 
-    def committed(self, changes: Sequence[Change], _deleted: Sequence[str]) -> None:
-        """Carry out what a transition left for after its commit."""
+    def committed(self, changes: Sequence[Change], deleted: Sequence[str]) -> None:
+        """Carry out what a transition left for after its commit. Before the board forgets what is over."""
         for change in changes:
             for effect in change.effects:
                 self._carry_out(effect, change.after)
             if change.after.state in OVER:
                 attempt = change.after.attempt_now
                 self._claimants.ended(change.after.id, None if attempt is None else attempt.incarnation)
-            if change.after.state is State.SETTLED:
+            if change.after.state is State.SETTLED or _gave_back(change):
                 self._settled(change.before)
+        for record in filter(None, map(self._board.flights.get, deleted)):
+            self._grants.forget((record.id, record.attempt))
+            self._receipts.forget(record.id)
 
     def _carry_out(self, effect: Effect, record: RunRecord) -> None:
         key = (record.id, record.attempt)
@@ -140,14 +148,12 @@ class WorkerDesk:
             return
         key = (before.id, before.attempt)
         self._grants.forget(key)
+        self._receipts.forget(before.id)
         self._unsent.discard(key)
         self._late.get(before.now.place, set()).discard(key)
         if self._board.ghosts.pop(key, None):
             self._kick()
-        given = assignment(self._board, self._storages, before)
-        if given is not None and before.now.backend is not None:
-            store = self._storages.stores[before.now.backend]
-            self._tasks.start(store.settled(given), name=f"settled {before.id}")
+        self._settling.tell(before)
 
     def send(self, placed: Placed) -> None:
         """The assignment, over the line as it is now. Lost with the line: hello repairs."""

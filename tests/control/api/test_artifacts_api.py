@@ -9,7 +9,7 @@ from urllib.parse import quote
 import pytest
 
 from codefyui_core.errors import Busy, Refused
-from codefyui_core.plugin.storage import DiscardReason, LocalFile, Place, Stream
+from codefyui_core.plugin.storage import Arriving, DiscardReason, LocalFile, Place, Stream
 
 SHA = "a" * 64
 
@@ -291,3 +291,17 @@ async def test_a_local_file_goes_with_its_artifact(app):
     run_id = await recorded(app, backend="local", sha256=sha256)
     assert (await app.ask("DELETE", path_of(run_id))).json["deleted"]
     assert not await asyncio.to_thread(file.exists)
+
+
+async def test_what_came_in_half_goes_with_its_run_whichever_backend_had_it(app):
+    run_id = await app.finished()
+    folder = app.plane.install.run_files
+    file = Arriving(run_id=run_id, key="k", folder=folder, name=f"{run_id}/checkpoint/e3.pt")
+
+    async def chunks():
+        yield b"half"
+
+    await app.plane.receiving.append(file, 0, chunks())
+    assert len(list(folder.iterdir())) == 1
+    assert (await app.ask("DELETE", f"/api/runs/{run_id}")).json == {"run_id": run_id, "deleted": True}
+    assert list(folder.iterdir()) == []
