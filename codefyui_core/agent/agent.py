@@ -6,6 +6,7 @@ import os
 import platform
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 
 from codefyui_core._version import __version__
@@ -45,6 +46,8 @@ from .session import AgentSession
 
 KILL_WITHIN_S = 5.0
 DELIVER_WITHIN_S = 10.0
+FILES_WITHIN_S = 60.0
+"""For uploads under way at a stop of the agent. What isn't done then stays for its next process."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,10 +169,16 @@ class Agent:
             if name in welcome.storage:
                 await facts.welcomed(welcome.storage[name])
         self._reported = await self._report()
+        self._log.info("announced %s", self._announced(self._reported))
         session.send(self._reported)
 
     async def _report(self) -> Report:
         return Report(storage=await all_facts(self._facts), trust=_trust(self.link.dial))
+
+    def _announced(self, report: Report) -> str:
+        offered = [name for name, facts in report.storage.items() if facts is not None]
+        connectors = ", ".join(sorted(self._me.registry.connectors))
+        return f"storage: {', '.join(sorted(offered)) or 'none'}; connectors: {connectors}"
 
     async def _report_again(self, session: AgentSession) -> None:
         report = await self._report()
@@ -230,11 +239,19 @@ class Agent:
         """
         self.holdings.stop_all(reason)
         writes_for_s = self.holdings.writes_for_s if reason is StopReason.AGENT_STOP else 0.0
-        try:
-            async with asyncio.timeout(STOP_GRACE_S + writes_for_s + KILL_WITHIN_S):
-                await self.holdings.idle()
-        except TimeoutError:
+        if await self._idle_within(STOP_GRACE_S + writes_for_s + KILL_WITHIN_S):
+            return
+        if not self.holdings.publishing:
             self._log.error("some runs didn't stop in time")
+        elif reason is StopReason.AGENT_STOP and not await self._idle_within(FILES_WITHIN_S):
+            self._log.warning("some files aren't delivered yet; that goes on when the agent is started again")
+
+    async def _idle_within(self, seconds: float) -> bool:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self.holdings.idle()
+                return True
+        return False
 
     async def drain(self) -> None:
         """Take no more runs, finish and deliver those that are here, however long that takes, and say bye."""
@@ -249,7 +266,7 @@ class Agent:
         """Stop the runs, deliver what they said as far as there is a line, and say bye."""
         await self.stop_runs(reason)
         deadline = asyncio.get_running_loop().time() + DELIVER_WITHIN_S
-        while self.link.connected.is_set() and self.holdings.undelivered:
+        while self.link.connected.is_set() and any(one.ended for one in self.holdings.undelivered):
             if asyncio.get_running_loop().time() > deadline:
                 break
             await asyncio.sleep(0.02)

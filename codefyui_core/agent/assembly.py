@@ -24,14 +24,17 @@ from codefyui_core.runner.definitions import Catalog
 from codefyui_core.runner.memory import free_memory
 from codefyui_core.runner.supervisor import Supervisor
 from codefyui_core.settings import AgentSettings, Install, environment_of_runs, read_settings
-from codefyui_core.wire.messages import DeviceInfo, Refuse
+from codefyui_core.wire.messages import DeviceInfo, Refuse, WantGrant
 
 from .agent import Agent, Self
 from .budget import Budget
+from .carrying.cache import InputCache
+from .carrying.transfers import Means
+from .carrying.tries import Line
 from .definitions import read_catalog, within_wait
 from .devices import offered
 from .dialer import Dialer, choose
-from .driver import Equipment
+from .equipment import Equipment
 from .facts import FactsOf
 from .folder import Owner
 from .halves import started
@@ -125,8 +128,9 @@ class Assembly:
         catalog, problem = await within_wait(collecting)
         devices = self._devices(catalog)
         starter = await self._starter(stack)
+        cache = await self._cache(owner, stack)
         me = self._self(dialer, identity, catalog, problem, devices)
-        agent = self._agent(me, dialer, owner, backends, starter, heir=heir)
+        agent = self._agent(me, dialer, owner, backends, starter, cache, heir=heir)
         stack.push_async_callback(self._close, agent)
         ticking = asyncio.create_task(self.clock.run(), name="clock")
         stack.push_async_callback(_cancel, ticking)
@@ -228,6 +232,12 @@ class Assembly:
         stack.push_async_callback(supervisor.aclose)
         return supervisor
 
+    async def _cache(self, owner: Owner, stack: AsyncExitStack) -> InputCache:
+        cache = InputCache(self.places.cache, owner, log)
+        await asyncio.to_thread(cache.start)
+        stack.push_async_callback(asyncio.to_thread, cache.close)
+        return cache
+
     def _self(
         self,
         dialer: Dialer,
@@ -257,6 +267,7 @@ class Assembly:
         owner: Owner,
         backends: Mapping[str, tuple[AnyBackend, StorageAgent]],
         starter: RunStarter,
+        cache: InputCache,
         *,
         heir: bool,
     ) -> Agent:
@@ -274,6 +285,12 @@ class Assembly:
             room=budget.room,
             outputs=self.outputs,
             writes_for_s=self.settings.worker_outputs_write_timeout_s,
+            carrying=Means(
+                cache=cache,
+                clock=self.clock,
+                line=Line(want_grant=self._send, contact=self._contact),
+                runs=self.places.runs,
+            ),
         )
         return Agent(
             me,
@@ -285,22 +302,30 @@ class Assembly:
             log=log,
         )
 
-    def _make_holdings(self, owner: Owner, equipment: Equipment, heir: bool, agent: Agent) -> Holdings:
-        def refuse(message: Refuse) -> None:
-            if agent.link.session is not None:
-                agent.link.session.send(message)
-
+    def _make_holdings(self, owner: Owner, equipment: Equipment, heir: bool, _agent: Agent) -> Holdings:
         self.holdings = Holdings(
             places=self.places,
             owner=owner,
             equipment=lambda: equipment,
-            refuse=refuse,
+            refuse=self._send,
             news=self._news,
             log=log,
             one=self.one,
             heir=heir,
+            keep_runs=self.settings.run_retention_keep_last,
         )
         return self.holdings
+
+    def _send(self, message: Refuse | WantGrant) -> None:
+        """Lost while there is no line."""
+        session = None if self.link is None else self.link.session
+        if session is not None and session.welcomed:
+            session.send(message)
+
+    async def _contact(self) -> None:
+        """Until there is a line. An agent with one run, or one that stops, has nobody who would wait for it."""
+        if self.link is not None and self.one is None and self._held().stopping is None:
+            await self.link.connected.wait()
 
     def _news(self) -> None:
         if self.link is not None:

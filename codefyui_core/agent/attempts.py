@@ -11,6 +11,8 @@ from codefyui_core.wire.codec import items_frame
 from codefyui_core.wire.limits import BATCH_BYTES
 from codefyui_core.wire.messages import AttemptKey, EndItem, HelloAttempt, ItemKind, SkipItem
 
+from .carrying.grants import Grants
+from .carrying.left import Left
 from .folder import Head
 from .machine import STOP_GRACE_S, Effect, Machine, State
 from .stream import Stream, item
@@ -37,7 +39,9 @@ class Attempt:
         log: logging.Logger,
         lost_end: EndItem | None = None,
         recovered: bool = False,
+        left: Left | None = None,
     ) -> None:
+        """``left``: files of a recovered one that weren't delivered."""
         self.head = head
         self.path = path
         self.stream = stream
@@ -49,11 +53,12 @@ class Attempt:
         self.set_aside = False
         """Its run is unknown: the spool is set aside instead of deleted."""
         self.recorded: str | None = None
-        self.grant_version = 0
+        self.grants = Grants()
         self._effects = effects
         self._log = log
         self._recovered = recovered and stream is not None and ItemKind.END not in stream.spool.kinds
-        self._lost_end = lost_end
+        self.left = left
+        self.lost_end = lost_end
         self._next = 1
         self._unacked: deque[tuple[int, int]] = deque()
         self._welcomed = False
@@ -63,6 +68,8 @@ class Attempt:
     def _restore(self, stream: Stream) -> None:
         machine = self.machine
         machine.state = State.PUBLISHING
+        if self.lost_end is not None:
+            machine.stop_reason = self.lost_end.stop_reason
         if ItemKind.END in stream.spool.kinds:
             machine.state, machine.end_seq = State.ENDED, stream.last
 
@@ -99,7 +106,7 @@ class Attempt:
             first_kept=1 if stream is None else stream.spool.first_kept,
             last=0 if stream is None else stream.last,
             devices=self.head.devices,
-            grant_version=self.grant_version,
+            grant_version=self.grants.version,
             bytes=self.size,
             stopping=self.machine.stopping,
         )
@@ -111,9 +118,10 @@ class Attempt:
         self.late = False
         self._send_from(position)
         if self._recovered:
-            await self._end_lost(position)
+            await self._take_up(position)
         if stop is not None:
-            self.stop(stop)  # before the position: that may open the start gate
+            # Before the position: that may open the start gate.
+            self._do(self.machine.stop(stop, repeated=True))
         self.acked(position)
 
     async def end_late(self, position: int) -> None:
@@ -121,7 +129,8 @@ class Attempt:
         self.late = True
         self._send_from(position)
         if self._recovered:
-            await self._end_lost(position)
+            self._continue_behind(position)
+            await self.end()
         self.stop(StopReason.LATE)
 
     def discard(self, recorded: str | None) -> None:
@@ -145,12 +154,28 @@ class Attempt:
     def rewind(self, position: int) -> None:
         self._send_from(position)
 
-    async def _end_lost(self, position: int) -> None:
-        """No process of before can be alive. Its end gets the first number that nobody has used (R5)."""
+    async def _take_up(self, position: int) -> None:
+        """No process of before can be alive. One whose processes had ended goes on with its files."""
+        self._continue_behind(position)
+        if self.left is not None and self.left.goes_on:
+            self._do([Effect.PUBLISH])
+            return
+        if self.left is not None:
+            assert self.stream is not None
+            for event in self.left.events:
+                await self.stream.append(ItemKind.EVENT, event, must_sync=True)
+        await self.end()
+
+    def _continue_behind(self, position: int) -> None:
+        """The first number that nobody has used (R5)."""
         assert self.stream is not None
         self._recovered = False
         self.stream.spool.continue_at(max(self.stream.last, position) + 1)
-        end = self._lost_end or EndItem(
+
+    async def end(self) -> None:
+        """Of a recovered one: as it was written down, or because its process is lost."""
+        assert self.stream is not None
+        end = self.lost_end or EndItem(
             outcome=None,
             stop_reason=StopReason.AGENT_RESTARTED,
             error="the agent restarted while this run executed",

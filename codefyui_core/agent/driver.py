@@ -3,56 +3,33 @@
 import asyncio
 import logging
 import os
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Iterable
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field
-from pathlib import Path, PurePosixPath
 from typing import Any
 
-from codefyui_core.errors import CodefyError, StorageProblem
+from codefyui_core.errors import CodefyError, StorageProblem, TransferStopped
 from codefyui_core.ids import RunId, WorkerId
-from codefyui_core.outputs import OutputStore
-from codefyui_core.plugin.storage import AnyBackend, Output, StorageAgent, StorageSession, Workspace
-from codefyui_core.plugin.values import JsonObject
+from codefyui_core.plugin.storage import StorageKind, StorageSession, Ticket, Workspace
 from codefyui_core.plugin.views import AttemptView
-from codefyui_core.runner.api import NOT_RECORDED, Ending, Go, Launch, RunProcess, RunStarter, record_spec
+from codefyui_core.runner.api import NOT_RECORDED, Ending, Go, Launch, RunProcess, record_spec
 from codefyui_core.runs.events import EventType
 from codefyui_core.runs.spoken import Spoken, read_line, said_text, unreadable
 from codefyui_core.runs.status import Cause, Outcome, StopReason
 from codefyui_core.wire.limits import EVENT_BYTES
-from codefyui_core.wire.messages import AcceptedItem, Assign, DeviceInfo, EndItem, ExitedItem, ItemKind
+from codefyui_core.wire.messages import AcceptedItem, Assign, EndItem, ExitedItem, ItemKind
 
 from .attempts import Attempt
+from .carrying.halt import Halt
+from .carrying.opening import Opening
+from .carrying.transfers import Transfers, Work, journal_of, tries_of
 from .devices import computes_on, narrowed_environ
+from .equipment import Equipment
 from .folder import write_outcome
 from .machine import Effect, State
-from .publishing import NoNotes, Quiet
+from .publishing import publish_in_place
 from .stream import item
-from .workspaces import AgentFolders
 
 LOST = "run.process_lost"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Equipment:
-    """What every run on this agent is made with."""
-
-    starter: RunStarter
-    folders: AgentFolders
-    halves: Mapping[str, tuple[AnyBackend, StorageAgent]]
-    devices: tuple[DeviceInfo, ...]
-    incarnation: str
-    fingerprint: str | None
-    plugins_block: tuple[str, ...] = ()
-    plugins_only: tuple[str, ...] = ()
-    environ: Mapping[str, str] = field(default_factory=dict)
-    """Settings that runs obey."""
-    outputs: OutputStore
-    """Where runs leave the outputs that they record."""
-    writes_for_s: float
-    """How long they may take for it, after their outcome."""
-    room: Callable[[], Awaitable[None]]
-    """Returns once the disk has room for more events; until then the run is held at its pipe."""
 
 
 class Driver:
@@ -72,7 +49,9 @@ class Driver:
         self._go = asyncio.Event()
         self._outcome: dict[str, Any] = {}
         self._failure: CodefyError | None = None
-        self._session: StorageSession[Any, Any] | None = None
+        self._opening: Opening | None = None
+        self._halt = Halt()
+        self._transfers: Transfers | None = None
         self._stops: set[asyncio.Task[None]] = set()
 
     @property
@@ -89,18 +68,15 @@ class Driver:
                     self._go.set()
                 case Effect.STOP_PROCESS:
                     self._stop_process()
+                case Effect.ABANDON | Effect.DROP_FILES:
+                    self._halt.give()
                 case _:
                     pass  # the life looks at the machine itself
 
-    async def renewed(self, grant: JsonObject) -> None:
-        """New credentials for the session."""
-        if self._session is None or self._assign.backend is None:
-            return
-        backend, _ = self._with.halves[self._assign.backend]
-        try:
-            await self._session.renewed(backend.grant.model_validate(grant))
-        except Exception:
-            self._log.exception("run %s: its new grant can't be used", self._assign.run_id)
+    async def renewed(self) -> None:
+        """There are new credentials for the session."""
+        if self._opening is not None:
+            await self._opening.renewed()
 
     def _stop_process(self) -> None:
         if self._process is not None:
@@ -121,6 +97,8 @@ class Driver:
         async with AsyncExitStack() as stack:
             try:
                 ending = await self._execute(stack)
+            except TransferStopped:
+                pass  # asked to stop while its inputs were fetched: the end says by whom
             except CodefyError as error:
                 self._failure = error
                 ending = await self._end_process()
@@ -168,11 +146,45 @@ class Driver:
         if assign.backend is None or assign.ticket is None:
             return self._with.folders.own()
         backend, half = self._with.halves[assign.backend]
+        carried = backend.kind is StorageKind.CARRIER
+        if carried:
+            await asyncio.to_thread(self._with.folders.clear, assign.run_id)
         ticket = backend.ticket.model_validate(assign.ticket)
-        grant = None if assign.grant is None else backend.grant.model_validate(assign.grant)
-        session = await stack.enter_async_context(half.open(self._view, ticket, grant))
-        self._session = session
+        opening = self._opening = Opening(self._view, backend, half, self._attempt.grants, self._log)
+        session = await opening.open(stack, ticket)
+        if carried or session.workspace.private:
+            await self._fetch(stack, session, ticket, half.parallel)
         return session.workspace
+
+    async def _fetch(
+        self, stack: AsyncExitStack, session: StorageSession[Any, Any], ticket: Ticket, parallel: int
+    ) -> None:
+        attempt, means = self._attempt, self._with.carrying
+        assert attempt.path is not None
+        assert self._assign.backend is not None
+        work = Work(
+            key=attempt.key,
+            backend=self._assign.backend,
+            parallel=max(1, parallel),
+            grace_s=attempt.head.grace_s,
+            grants=attempt.grants,
+            stream=self._stream,
+            spool=attempt.path,
+        )
+        tries = tries_of(work, means, self._halt, self._log)
+        stack.callback(tries.close)
+        transfers = self._transfers = Transfers(
+            work,
+            session,
+            means,
+            halt=self._halt,
+            tries=tries,
+            journal=await asyncio.to_thread(journal_of, attempt.path, self._log),
+            inputs=ticket.inputs,
+            log=self._log,
+        )
+        stack.push_async_callback(transfers.aclose)
+        await transfers.fetch()
 
     async def _run(self, workspace: Workspace) -> Ending:
         machine = self._attempt.machine
@@ -254,42 +266,16 @@ class Driver:
 
     async def _artifact(self, said: Spoken) -> None:
         """Told of once it is where it goes, or given up."""
+        if self._transfers is not None:
+            await self._transfers.record(said.payload, said.ts)
+            return
         payload = dict(said.payload)
-        if self._session is not None:
-            payload |= await self._publish(self._session, payload)
+        if self._opening is not None and self._opening.session is not None:
+            assert self._assign.backend is not None
+            session, backend = self._opening.session, self._assign.backend
+            payload |= await publish_in_place(session, backend, payload, self._stream, self._log)
         event = item(ItemKind.EVENT, payload, type="artifact", ts=said.ts)
         await self._say(ItemKind.EVENT, event, said, must_sync=True)
-
-    async def _publish(self, session: StorageSession[Any, Any], payload: dict[str, Any]) -> dict[str, Any]:
-        try:
-            path = Path(payload["path"])
-            relative = session.workspace.folders.relative(path) or payload.get("relative_path")
-            if relative is None:
-                return {"state": "on_worker"}
-            output = Output(
-                key=payload["artifact_id"],
-                kind=payload["kind"],
-                name=payload.get("name") or PurePosixPath(relative).name,
-                relative_path=relative,
-                node_id=payload.get("node_id"),
-                size_bytes=payload.get("size_bytes"),
-            )
-            receipt = await session.publish(output, path, NoNotes(), Quiet())
-        except (StorageProblem, OSError, KeyError, TypeError, ValueError) as error:
-            self._log.warning("run %s: a file stays on this machine: %s", self._assign.run_id, error)
-            await self._warn_left(payload, error)
-            return {"state": "on_worker"}
-        return {
-            "backend": self._assign.backend,
-            "relative_path": relative,
-            "state": "stored",
-            "receipt": receipt.model_dump(mode="json"),
-        }
-
-    async def _warn_left(self, payload: dict[str, Any], error: BaseException) -> None:
-        detail = f"{payload.get('name', 'a file')} stays on the worker: {error}"
-        warning = {"kind": "transfer_failed", "count": 1, "detail": detail}
-        await self._stream.append(ItemKind.EVENT, item(ItemKind.EVENT, warning, type="run_warning"))
 
     # ------------------------------------------------------------ its end
 
@@ -307,6 +293,8 @@ class Driver:
             await _tried(asyncio.to_thread(write_outcome, self._attempt.path, end))
             machine.process_gone()
             await self._stream.append(ItemKind.EXITED, item(ItemKind.EXITED, _exited(ending)))
+            if self._transfers is not None:
+                await self._transfers.finish()
         machine.published()
         seq = await self._stream.append(ItemKind.END, item(ItemKind.END, end.model_dump(mode="json")))
         self._attempt._do(machine.ended(seq))
@@ -366,6 +354,8 @@ def _outcome(value: object) -> Outcome | None:
 
 
 def _cause(error: CodefyError) -> str:
+    if error.code == "storage.full":
+        return Cause.DISK_FULL
     return Cause.STORAGE if isinstance(error, StorageProblem) else Cause.USER_CODE
 
 

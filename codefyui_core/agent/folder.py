@@ -146,12 +146,22 @@ def release(path: Path) -> None:
 
 def read_owner(path: Path) -> Owner | None:
     """Blocking."""
-    return _read(path / OWNER, Owner)
+    return read_owner_file(path / OWNER)
 
 
 def write_owner(path: Path, owner: Owner) -> None:
     """Blocking."""
-    _write(path / OWNER, owner)
+    write_owner_file(path / OWNER, owner)
+
+
+def read_owner_file(path: Path) -> Owner | None:
+    """Blocking."""
+    return _read(path, Owner)
+
+
+def write_owner_file(path: Path, owner: Owner) -> None:
+    """Blocking."""
+    _write(path, owner)
 
 
 def write_outcome(path: Path, end: EndItem) -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from codefyui_core.plugin.storage import StorageKind
 from codefyui_core.plugin.values import JsonObject
 from codefyui_core.runs.status import StopReason
 from codefyui_core.wire.codec import live_hash
@@ -28,14 +29,19 @@ from codefyui_core.wire.messages import (
 from . import folder
 from .aside import KEEP_DAYS, Asides
 from .attempts import Attempt, Batch
+from .carrying.grants import Grants
+from .carrying.left import read_left
 from .disk import Disk
 from .done import Done
-from .driver import Driver, Equipment
+from .driver import Driver
+from .equipment import Equipment, Life
 from .folder import Head, Owner
 from .machine import STOP_GRACE_S, Effect, State
 from .one_run import OneRun
 from .places import Places
 from .refusing import lacks, refusal
+from .republishing import Republishing
+from .retention import prune_runs
 from .spool import Spool
 from .stream import Stream, item
 from .turns import Turns
@@ -58,7 +64,8 @@ class Beat:
 
 class Holdings:
     """Attempts by key. ``refuse`` sends a refusal; ``news`` wakes the sender. ``one``: no more than that run is
-    taken. ``heir``: who left spools here is known to be dead.
+    taken. ``heir``: who left spools here is known to be dead. ``keep_runs``: how many folders of runs that are over
+    stay; negative: all.
     """
 
     def __init__(
@@ -73,6 +80,7 @@ class Holdings:
         disk: Disk | None = None,
         one: OneRun | None = None,
         heir: bool = False,
+        keep_runs: int = -1,
     ) -> None:
         self._places = places
         self._owner = owner
@@ -83,8 +91,9 @@ class Holdings:
         self._disk = disk or Disk()
         self._one = one
         self._heir = heir
+        self._keep_runs = keep_runs
         self._attempts: dict[tuple[str, int], Attempt] = {}
-        self._drivers: dict[tuple[str, int], Driver] = {}
+        self._drivers: dict[tuple[str, int], Life] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._lives: dict[tuple[str, int], asyncio.Task[None]] = {}
         self._turns = Turns()
@@ -117,6 +126,9 @@ class Holdings:
                 continue
             stream = Stream(spool, news=self._news, log=self._log)
             stream.start()
+            goes_on = one.end is not None and ItemKind.EXITED in spool.kinds and self._carries(one.head)
+            reading = partial(read_left, one.path, spool, self._log, goes_on=goes_on)
+            files = await asyncio.to_thread(reading)
             self._add(
                 Attempt(
                     head=one.head,
@@ -126,8 +138,14 @@ class Holdings:
                     log=self._log,
                     lost_end=one.end,
                     recovered=True,
+                    left=files,
                 )
             )
+        await self._prune()
+
+    def _carries(self, head: Head) -> bool:
+        half = self._equipment().halves.get(head.backend or "")
+        return half is not None and half[0].kind is StorageKind.CARRIER
 
     def listed(self) -> tuple[HelloAttempt, ...]:
         """For hello: memory and disk together."""
@@ -261,13 +279,11 @@ class Holdings:
             attempt.stop(message.reason, message.grace_s)
 
     def granted(self, message: GrantMessage) -> None:
-        driver = self._drivers.get((message.run_id, message.attempt))
-        attempt = self._attempts.get((message.run_id, message.attempt))
-        if driver is None or attempt is None or message.version <= attempt.grant_version:
-            return
-        attempt.grant_version = message.version
-        if message.grant is not None:
-            self._spawn(driver.renewed(message.grant))
+        """New credentials; kept until a session is there that takes them."""
+        key = (message.run_id, message.attempt)
+        attempt = self._attempts.get(key)
+        if attempt is not None and attempt.grants.came(message) and key in self._drivers:
+            self._spawn(self._drivers[key].renewed())
 
     def lease(self, run_id: str, number: int) -> str | None:
         """What proves to the control plane that this agent may speak for the attempt."""
@@ -309,7 +325,7 @@ class Holdings:
             backend=message.backend,
         )
         attempt = Attempt(head=head, path=None, stream=None, effects=self._effects, log=self._log)
-        attempt.grant_version = message.grant_version
+        attempt.grants = Grants.of(message)
         attempt.joined()
         self._add(attempt)
         if self._one is not None:
@@ -338,13 +354,24 @@ class Holdings:
             detail = f"no room for its events: {error}"
             self._refuse(Refuse(run_id=key[0], attempt=key[1], code="disk_full", detail=detail))
             return
-        driver = self._drivers[key] = Driver(attempt, message, self._worker_id, self._equipment(), self._log)
+        driver = Driver(attempt, message, self._worker_id, self._equipment(), self._log)
         self._log.info("run %s was received", message.run_id)
+        await self._drive(key, driver)
+
+    async def _drive(self, key: tuple[str, int], driver: Life) -> None:
+        self._drivers[key] = driver
         try:
             await driver.life()
         finally:
             self._drivers.pop(key, None)
             self._lives.pop(key, None)
+
+    def _go_on(self, attempt: Attempt) -> None:
+        """With the files of one that a process before this one left."""
+        key = (attempt.head.run_id, attempt.head.attempt)
+        self._log.info("run %s: its files are delivered", attempt.head.run_id)
+        driver = self._drivers[key] = Republishing(attempt, self._equipment(), self._log)
+        self._lives[key] = asyncio.create_task(self._drive(key, driver), name=f"files of run {key[0]}")
 
     async def _open_spool(self, attempt: Attempt) -> None:
         path = await asyncio.to_thread(folder.make, self._places.spools, attempt.head, self._owner)
@@ -361,6 +388,8 @@ class Holdings:
         driver = self._drivers.get(key)
         if driver is not None:
             driver.do(effects)
+        elif Effect.PUBLISH in effects:
+            self._go_on(attempt)
         if Effect.REMOVE in effects:
             self._spawn(self._let_go(attempt))
         self._news()
@@ -382,6 +411,7 @@ class Holdings:
             await attempt.stream.aclose()
         if attempt.path is not None:
             await self._put_away(attempt.path, aside=attempt.set_aside)
+        await self._prune()
         self._log.info("run %s is done here (%s)", key[0], attempt.recorded or "not recorded")
         self._tell_ended(attempt)
         self._news()
@@ -408,6 +438,9 @@ class Holdings:
             text = "%s (%d bytes) was set aside for %d days, or newer ones fill their room: deleted"
             self._log.warning(text, over.path, over.size, KEEP_DAYS)
 
+    async def _prune(self) -> None:
+        await asyncio.to_thread(prune_runs, self._places, self._keep_runs, self._log)
+
     def _tell_ended(self, attempt: Attempt) -> None:
         if self._one is not None:
             self._one.ended(attempt.key, attempt.recorded)
@@ -432,6 +465,13 @@ class Holdings:
     def _look_drained(self) -> None:
         if self.draining and not self.undelivered:
             self.drained.set()
+
+    @property
+    def publishing(self) -> bool:
+        """The processes of a run are gone, and its files are on their way."""
+        return any(
+            one.machine.state is State.PUBLISHING for key, one in self._attempts.items() if key in self._lives
+        )
 
     async def idle(self) -> None:
         """Until no run executes here any more."""

@@ -44,6 +44,8 @@ class Effect(Enum):
     STOP_PROCESS = "stop_process"
     ABANDON = "abandon"
     """Give the preparation up, whatever there is of it; nothing ran."""
+    DROP_FILES = "drop_files"
+    """What isn't delivered yet stays on this machine."""
     WRITE_EXITED = "write_exited"
     PUBLISH = "publish"
     WRITE_END = "write_end"
@@ -104,9 +106,17 @@ class Machine:
             return self._gone()
         return self._gate()
 
-    def stop(self, reason: StopReason, grace_s: float = STOP_GRACE_S) -> list[Effect]:
-        """Somebody asks it to stop. A user's wish beats the others; else the first reason stays."""
+    def stop(
+        self, reason: StopReason, grace_s: float = STOP_GRACE_S, *, repeated: bool = False
+    ) -> list[Effect]:
+        """Somebody asks it to stop. A user's wish beats the others; else the first reason stays. Once the process
+        is gone, how it ended stands, and a stop is one of the files that aren't delivered yet; unless it is only
+        said again (``repeated``) and was the one that ended the process.
+        """
         self._note(f"stop {reason}")
+        if self.state is State.PUBLISHING:
+            known = repeated and self.stop_reason is not None
+            return [] if known or reason not in _OF_FILES else [Effect.DROP_FILES]
         if self.state not in _EXECUTING:
             return []
         first = self.stop_reason is None
@@ -172,3 +182,5 @@ class Machine:
 
 
 _EXECUTING = frozenset({State.RECEIVED, State.PREPARING, State.RUNNING})
+_OF_FILES = frozenset({StopReason.USER, StopReason.LATE, StopReason.REVOKED})
+"""Somebody doesn't want them, or nobody takes them. After the other reasons, the next agent delivers what is left."""

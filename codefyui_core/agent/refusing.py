@@ -1,9 +1,8 @@
 """Why an agent doesn't take an assignment. Pure."""
 
-from codefyui_core.plugin.storage import StorageKind
 from codefyui_core.wire.messages import Assign, Refuse
 
-from .driver import Equipment
+from .equipment import Equipment
 
 
 def refusal(message: Assign, code: str, detail: str, *, retry: bool = False) -> Refuse:
@@ -20,6 +19,4 @@ def lacks(message: Assign, equipment: Equipment) -> Refuse | None:
     backend = message.backend
     if backend is not None and backend not in equipment.halves:
         return refusal(message, "backend_unknown", f"this agent has no storage backend {backend}")
-    if backend is not None and equipment.halves[backend][0].kind is not StorageKind.SHARED:
-        return refusal(message, "backend_unknown", f"this agent can't carry files by {backend}")
     return None

@@ -110,6 +110,11 @@ class AgentSession:
 
     # ------------------------------------------------------------ out
 
+    @property
+    def welcomed(self) -> bool:
+        """More than hello may be sent."""
+        return self._welcome is not None
+
     def send(self, message: BaseModel) -> None:
         for frame in codec.frames(message, secrets.token_hex(4), self._settings.frame_bytes):
             self._queue.append(frame)

@@ -5,7 +5,7 @@ and ``read`` wait for the disk and belong in a thread.
 """
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -277,6 +277,13 @@ class Spool:
                 if record.kind is kind:
                     return record.payload
         return None
+
+    def payloads(self, kind: ItemKind) -> Iterator[bytes]:
+        """Of the records of a kind, in order. Blocking."""
+        for segment in self._segments:
+            for record in scan(segment.path.read_bytes(), segment.first - 1):
+                if record.kind is kind:
+                    yield record.payload
 
     # ------------------------------------------------------------ letting go
 

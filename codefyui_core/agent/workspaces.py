@@ -1,5 +1,6 @@
 """The folders that a run on this agent works in."""
 
+import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,11 +28,16 @@ class AgentFolders:
         return Workspace(folders=self.folders, private=False)
 
     def private(self, run_id: str) -> Workspace:
-        """A data folder for this run alone; made here. Blocking."""
+        """A data folder for this run alone, made here; but what runs cache they share. Blocking."""
         root = self.runs / run_id / "data"
+        folders = Folders(root=root, moved=((Family.CACHE, self.folders.of(Family.CACHE)),))
         for family in Family:
-            (root / family.value).mkdir(mode=0o700, parents=True, exist_ok=True)
-        return Workspace(folders=Folders(root=root), private=True)
+            folders.of(family).mkdir(mode=0o700, parents=True, exist_ok=True)
+        return Workspace(folders=folders, private=True)
+
+    def clear(self, run_id: str) -> None:
+        """What an attempt left there that was never accepted. Blocking."""
+        shutil.rmtree(self.runs / run_id, ignore_errors=True)
 
     def spec(self, workspace: Workspace) -> FolderSpec:
         folders = workspace.folders

@@ -47,7 +47,7 @@ CLOSING = frozenset({EventType.COMPLETE, EventType.ERROR, EventType.STOPPED})
 
 
 class WarningKind(StrEnum):
-    """The kinds of ``run_warning`` that the control plane itself adds."""
+    """The kinds of ``run_warning`` that the planes themselves add."""
 
     WORKER_DISCONNECTED = "worker_disconnected"
     WORKER_RECONNECTED = "worker_reconnected"
@@ -55,6 +55,11 @@ class WarningKind(StrEnum):
     DEVICE_UNAVAILABLE = "device_unavailable"
     STORAGE_FALLBACK = "storage_fallback"
     OUTPUTS_NOT_RECORDED = "outputs_not_recorded"
+    TRANSFER_PROGRESS = "transfer_progress"
+    """No trouble: how far the files of a run are. With ``direction`` in or out, ``file``, ``index`` of ``count``,
+    ``bytes_done`` of ``bytes_total``."""
+    TRANSFER_FAILED = "transfer_failed"
+    """A file stays on its worker; of several, ``count`` says how many."""
 
 
 class NewEvent(NamedTuple):

@@ -79,6 +79,8 @@ class PlaneSettings(CoreSettings):
     """Seconds that a disconnected worker's runs wait for it; 0 ends them at once."""
     max_upload_size: PositiveInt = 500 * MIB
     """The largest file that a browser or a worker may upload."""
+    run_retention_keep_last: int = 200
+    """How many ended runs are kept; on a worker, the folders of how many. 0 none, negative: all."""
     run_zygote: bool = True
     """Start runs from a process that has their libraries loaded; 0: a fresh interpreter each."""
     run_output_store_max_mb: NonNegativeInt = 2048
@@ -149,8 +151,6 @@ class ControlSettings(PlaneSettings):
     """Keep waiting runs over a restart; 0 ends them interrupted."""
     run_interactive_max_concurrent: PositiveInt = 2
     """Runs at once that were started from open canvases."""
-    run_retention_keep_last: int = 200
-    """How many ended runs keep their files; 0 none, negative: all."""
     runs_retention_days: NonNegativeInt = 0
     """Days until an ended run is removed; 0: never."""
     run_event_payload_cap_bytes: PositiveInt = 131_072

@@ -1,0 +1,130 @@
+"""Everything about the files of one attempt whose backend carries them."""
+
+import asyncio
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from codefyui_core.agent.stream import Stream
+from codefyui_core.clocks import AttentiveClock
+from codefyui_core.plugin.storage import InputItem, StorageSession
+from codefyui_core.wire.messages import AttemptKey
+
+from .cache import InputCache
+from .fetching import Fetching
+from .grants import Grants
+from .halt import Halt
+from .journal import NAME, Journal
+from .progress import Reports
+from .sending import Sending
+from .tries import Line, Tries
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Means:
+    """What the agent lends to all transfers."""
+
+    cache: InputCache
+    clock: AttentiveClock
+    line: Line
+    runs: Path
+    """Folders of runs are below it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Work:
+    """The attempt."""
+
+    key: AttemptKey
+    backend: str
+    parallel: int
+    grace_s: float
+    grants: Grants
+    stream: Stream
+    spool: Path
+    """The folder of its spool, for the journal."""
+
+
+class Transfers:
+    """Made with the session open; ``fetch``, then ``record`` as often as it comes, then ``finish``."""
+
+    def __init__(
+        self,
+        work: Work,
+        session: StorageSession[Any, Any],
+        means: Means,
+        *,
+        halt: Halt,
+        tries: Tries,
+        journal: Journal,
+        inputs: Sequence[InputItem],
+        log: logging.Logger,
+    ) -> None:
+        reports = Reports(work.stream, means.clock)
+        self._halt = halt
+        self._journal = journal
+        self._before = journal.ledger.unsettled
+        self._outbox = means.runs / work.key.run_id / "outbox"
+        self._fetching = Fetching(
+            session=session,
+            inputs=inputs,
+            cache=means.cache,
+            tries=tries,
+            reports=reports,
+            journal=journal,
+            parallel=work.parallel,
+        )
+        self._sending = Sending(
+            run_id=work.key.run_id,
+            backend=work.backend,
+            session=session,
+            tries=tries,
+            reports=reports,
+            journal=journal,
+            outbox=self._outbox,
+            parallel=work.parallel,
+            log=log,
+        )
+
+    async def fetch(self) -> None:
+        """Bring all inputs. Raises: StorageProblem that names the input; TransferStopped."""
+        await self._fetching.all()
+
+    async def record(self, payload: Mapping[str, Any], ts: int | None) -> None:
+        """A file or folder that the run reports; sent beside it."""
+        await self._sending.record(payload, ts)
+
+    async def finish(self) -> None:
+        """The run's processes are gone: deliver what is left, or give it up."""
+        await self._sending.finish(before=self._before)
+        await asyncio.to_thread(_remove_empty, self._outbox)
+
+    async def aclose(self) -> None:
+        """What isn't sent yet is left to the next process."""
+        await self._sending.aclose()
+
+
+def _remove_empty(folder: Path) -> None:
+    try:
+        folder.rmdir()
+    except OSError:
+        return
+
+
+def journal_of(spool: Path, log: logging.Logger) -> Journal:
+    """Blocking."""
+    return Journal(spool / NAME, log)
+
+
+def tries_of(work: Work, means: Means, halt: Halt, log: logging.Logger) -> Tries:
+    return Tries(
+        work.key,
+        grace_s=work.grace_s,
+        grants=work.grants,
+        line=means.line,
+        clock=means.clock,
+        halt=halt,
+        log=log,
+    )
