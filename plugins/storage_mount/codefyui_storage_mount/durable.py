@@ -39,8 +39,10 @@ def _hashed(path: Path, progress: Progress) -> tuple[Sha256, int] | None:
         with path.open(_MODE) as file:
             os.fsync(file.fileno())
             before = os.fstat(file.fileno())
-            while chunk := file.read(_CHUNK_BYTES):
+            left = before.st_size  # and not to its end: it may grow as fast as it is read
+            while left > 0 and (chunk := file.read(min(left, _CHUNK_BYTES))):
                 digest.update(chunk)
+                left -= len(chunk)
                 progress.advance(len(chunk))
             after = path.stat()
     except FileNotFoundError as error:
