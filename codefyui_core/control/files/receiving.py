@@ -1,40 +1,31 @@
 """Files that arrive piece by piece: continued where they broke off, placed once, never over another file.
 
 A file's bytes gather in a hidden file of the folder that it is for. The name it gets is committed before the hidden file
-is linked to it, so that whoever repeats the last step after a crash finds what the first try did.
+is linked to it, so that whoever repeats the last step after a crash finds what the first try did. The bytes are synced
+once, before that: what a crash of the machine leaves of the beginning shows in the hash at the end.
 """
 
 import asyncio
 import contextlib
 import errno
-import hashlib
 from collections.abc import AsyncIterator, Iterator
-from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
-from typing import Any, BinaryIO
+from pathlib import Path
+from typing import Any
 
-from sqlalchemy import ColumnElement, RowMapping, and_, insert, select, update
+from sqlalchemy import RowMapping
 
 from codefyui_core.control.db.database import Database
-from codefyui_core.control.db.tables import uploads
-from codefyui_core.control.db.times import milliseconds
 from codefyui_core.errors import BadName, CodefyError
-from codefyui_core.files import SafeFolder
 from codefyui_core.ids import RunId, Sha256
 from codefyui_core.plugin.storage import Arrived, Arriving
 
-RECEIVING, CHOSEN, PLACED = "receiving", "chosen", "placed"
+from . import parts
+from .parts import Begun, Part
+from .upload_rows import CHOSEN, PLACED, UploadRows
+
 GATHER_BYTES = 1 << 20
 """Of what arrives, before a thread writes and hashes it."""
 Key = tuple[str, str]
-
-
-@dataclass(slots=True)
-class _Begun:
-    """The hash of the beginning of a file, as far as it is known."""
-
-    digest: "hashlib._Hash"
-    n_bytes: int = 0
 
 
 class Receiving:
@@ -43,54 +34,53 @@ class Receiving:
     """
 
     def __init__(self, db: Database, *, limit_bytes: int) -> None:
-        self._db = db
+        self._rows = UploadRows(db)
         self._limit_bytes = limit_bytes
         self._turns: dict[Key, asyncio.Lock] = {}
-        self._begun: dict[Key, _Begun] = {}
+        self._begun: dict[Key, Begun] = {}
+        """Of files that are unfinished and whose row is there: what this process knows needn't be read."""
 
     async def offset(self, file: Arriving) -> int:
-        row = await self._row(_is(file))
+        row = await self._rows.find(file.run_id, file.key)
         if row is not None and row["state"] == PLACED:
             return int(row["size_bytes"])
-        return await asyncio.to_thread(_size, file)
+        return await asyncio.to_thread(parts.size_of, file)
 
     async def append(self, file: Arriving, offset: int, chunks: AsyncIterator[bytes]) -> int:
         async with self._turn(file):
-            await self._open(file)
-            size = await asyncio.to_thread(_size, file)
-            if offset != size:
-                raise CodefyError(
-                    f"{file.name} goes on at byte {size}, not at {offset}. Ask for the offset and continue there.",
-                    code="upload.offset",
-                )
+            begun = self._begun.get(_key(file))
             with _full_disk(file.name):
-                return await self._take(file, offset, chunks)
+                if begun is not None and begun.n_bytes == offset:
+                    return await self._take(file, offset, begun, chunks)
+                if await self._is_new(file, offset):
+                    return await self._begin(file, chunks)
+                self._begun.pop(_key(file), None)
+                if offset == 0:
+                    self._begun[_key(file)] = Begun()
+                return await self._take(file, offset, self._begun.get(_key(file)), chunks)
 
     async def finish(self, file: Arriving, *, size_bytes: int, sha256: Sha256) -> Arrived:
         async with self._turn(file):
-            row = await self._row(_is(file))
+            begun = self._begun.pop(_key(file), None)
+            row = None if begun is not None else await self._rows.find(file.run_id, file.key)
             if row is not None and row["state"] == CHOSEN:
                 row = await self._after_a_crash(file, row)
             if row is not None and row["state"] == PLACED:
                 return _arrived(file.folder, row)
-            await self._check(file, size_bytes, sha256)
+            await self._settle(file, begun, size_bytes, sha256)
             with _full_disk(file.name):
                 return await self._place(file, size_bytes, sha256)
 
     async def arrived(self, run: RunId, key: str) -> Arrived | None:
-        row = await self._row(and_(uploads.c.run_id == run, uploads.c.item_id == key))
+        row = await self._rows.find(run, key)
         if row is None or row["state"] != PLACED or row["folder"] is None:
             return None
         return _arrived(Path(row["folder"]), row)
 
     async def forget(self, run: RunId) -> None:
-        unfinished = and_(uploads.c.run_id == run, uploads.c.state != PLACED, uploads.c.folder.is_not(None))
-        async with self._db.read() as connection:
-            rows = (await connection.execute(select(uploads).where(unfinished))).mappings().all()
-        for row in rows:
+        for file in await self._rows.unfinished(run):
             with contextlib.suppress(BadName):
-                folder, name = Path(row["folder"]), row["relative_path"]
-                await self._drop(Arriving(run_id=run, key=row["item_id"], folder=folder, name=name))
+                await self._drop(file)
 
     async def forget_run(self, run_id: str) -> None:
         """The run is about to be removed, whichever backend had it."""
@@ -99,45 +89,74 @@ class Receiving:
     async def _drop(self, file: Arriving) -> None:
         async with self._turn(file):
             self._begun.pop(_key(file), None)
-            await asyncio.to_thread(_remove_part, file)
-            async with self._db.begin() as connection:
-                await connection.execute(uploads.delete().where(_is(file), uploads.c.state != PLACED))
+            await asyncio.to_thread(parts.remove, file)
+            await self._rows.drop(file)
 
     # ------------------------------------------------------------ bytes
 
-    async def _take(self, file: Arriving, offset: int, chunks: AsyncIterator[bytes]) -> int:
-        if offset == 0:
-            self._begun[_key(file)] = _Begun(hashlib.sha256())
-        begun = self._begun.get(_key(file))
-        hashing = begun if begun is not None and begun.n_bytes == offset else None
-        with SafeFolder(file.folder, create=True) as folder:
-            writing = folder.append(_part(file), offset)
-            out = await asyncio.to_thread(writing.__enter__)
-            try:
-                async for gathered in _gathered(chunks):
-                    offset += len(gathered)
-                    if offset > self._limit_bytes:
-                        raise CodefyError(
-                            f"{file.name} is larger than {self._limit_bytes} bytes (CODEFYUI_MAX_UPLOAD_SIZE).",
-                            code="request.too_large",
-                        )
-                    await asyncio.to_thread(_write, out, gathered, hashing)
-            finally:
-                await asyncio.to_thread(writing.__exit__, None, None, None)
+    async def _is_new(self, file: Arriving, offset: int) -> bool:
+        """Has it no row yet? Raises: CodefyError when it doesn't go on at ``offset``."""
+        row = await self._rows.find(file.run_id, file.key)
+        if row is not None and row["state"] == PLACED:
+            raise CodefyError(f"{file.name} is here already.", code="upload.exists")
+        size = await asyncio.to_thread(parts.size_of, file)
+        if offset != size:
+            raise _elsewhere(file, size, offset)
+        return row is None
+
+    async def _begin(self, file: Arriving, chunks: AsyncIterator[bytes]) -> int:
+        """The row is committed while the bytes come."""
+        adding = asyncio.create_task(self._rows.add(file))
+        begun = Begun()
+        try:
+            offset = await self._take(file, 0, begun, chunks)
+        finally:
+            await adding
+        self._begun[_key(file)] = begun
         return offset
 
-    async def _check(self, file: Arriving, size_bytes: int, sha256: Sha256) -> None:
-        begun = self._begun.pop(_key(file), None)
+    async def _take(
+        self, file: Arriving, offset: int, begun: Begun | None, chunks: AsyncIterator[bytes]
+    ) -> int:
+        """A thread writes and hashes what came while more of it comes."""
+        part = Part(file, offset, begun)
+        writing: asyncio.Future[None] | None = None
         try:
-            size = await asyncio.to_thread(_size_of_part, file)
-            if begun is None or begun.n_bytes != size:
-                begun = await asyncio.to_thread(_hashed, file)
+            async for pieces, n_bytes, is_last in _gathered(chunks):
+                offset += n_bytes
+                if offset > self._limit_bytes:
+                    raise CodefyError(
+                        f"{file.name} is larger than {self._limit_bytes} bytes (CODEFYUI_MAX_UPLOAD_SIZE).",
+                        code="request.too_large",
+                    )
+                if writing is not None:
+                    await asyncio.shield(writing)
+                writing = asyncio.ensure_future(asyncio.to_thread(part.write, pieces, is_last=is_last))
+            if writing is not None:
+                await asyncio.shield(writing)
+        except ValueError:
+            raise _elsewhere(file, await asyncio.to_thread(parts.size_of, file), offset) from None
+        finally:
+            await self._leave(file, part, writing)
+        return offset
+
+    async def _leave(self, file: Arriving, part: Part, writing: "asyncio.Future[None] | None") -> None:
+        """A thread that writes is waited for. After a failure only the disk knows how much is there."""
+        if writing is not None:
+            await asyncio.wait({writing})
+            if writing.exception() is not None:
+                self._begun.pop(_key(file), None)
+        if part.is_open:
+            await asyncio.to_thread(part.close)
+
+    async def _settle(self, file: Arriving, begun: Begun | None, size_bytes: int, sha256: Sha256) -> None:
+        try:
+            found = await asyncio.to_thread(parts.settle, file, begun, size_bytes, sha256)
         except FileNotFoundError:
             raise CodefyError(f"Nothing of {file.name} is here. Send it.", code="upload.not_found") from None
-        if (size, begun.digest.hexdigest()) != (size_bytes, sha256):
-            await asyncio.to_thread(_remove_part, file)
+        if found is not None:
             raise CodefyError(
-                f"{file.name} arrived with other content than it was sent with ({size} of {size_bytes} bytes, or "
+                f"{file.name} arrived with other content than it was sent with ({found} of {size_bytes} bytes, or "
                 "another hash). Send it again from the start.",
                 code="upload.mismatch",
             )
@@ -145,60 +164,29 @@ class Receiving:
     # ------------------------------------------------------------ names
 
     async def _place(self, file: Arriving, size_bytes: int, sha256: Sha256) -> Arrived:
-        await asyncio.to_thread(_make_parents, file)
-        for name in _names(file.name):
-            there = await asyncio.to_thread(_content, file.folder, name, size_bytes)
+        for name in parts.names(file.name):
+            there = await asyncio.to_thread(parts.content, file.folder, name, size_bytes)
             if there is not None and there != sha256:
                 continue
             values = {"final_path": name, "size_bytes": size_bytes, "sha256": sha256}
-            await self._keep(file, state=CHOSEN, **values)
-            if there is None:
-                try:
-                    await asyncio.to_thread(_link, file, name)
-                except FileExistsError:
-                    continue
-            return await self._done(file, values)
+            await self._rows.keep(file, CHOSEN, values)
+            try:
+                await asyncio.to_thread(parts.link if there is None else parts.remove, file, name)
+            except FileExistsError:
+                continue
+            await self._rows.keep(file, PLACED, values)
+            return _arrived(file.folder, values)
         raise AssertionError("names don't end")
 
     async def _after_a_crash(self, file: Arriving, row: RowMapping) -> RowMapping | None:
         """Whether the file got the chosen name is to be seen from its content."""
-        there = await asyncio.to_thread(_content, file.folder, row["final_path"], row["size_bytes"])
+        there = await asyncio.to_thread(parts.content, file.folder, row["final_path"], row["size_bytes"])
         if there != row["sha256"]:
             return None
-        await self._done(file, {name: row[name] for name in ("final_path", "size_bytes", "sha256")})
-        return await self._row(_is(file))
-
-    async def _done(self, file: Arriving, values: dict[str, Any]) -> Arrived:
-        await self._keep(file, state=PLACED, **values)
-        await asyncio.to_thread(_remove_part, file)
-        return _arrived(file.folder, values)
-
-    # ------------------------------------------------------------ rows
-
-    async def _row(self, which: ColumnElement[bool]) -> RowMapping | None:
-        async with self._db.read() as connection:
-            found = await connection.execute(select(uploads).where(which))
-            return found.mappings().one_or_none()
-
-    async def _open(self, file: Arriving) -> None:
-        row = await self._row(_is(file))
-        if row is None:
-            values = {
-                "run_id": file.run_id,
-                "item_id": file.key,
-                "state": RECEIVING,
-                "folder": str(file.folder),
-                "relative_path": file.name,
-                "created_at": milliseconds(self._db.clock),
-            }
-            async with self._db.begin() as connection:
-                await connection.execute(insert(uploads), values)
-        elif row["state"] == PLACED:
-            raise CodefyError(f"{file.name} is here already.", code="upload.exists")
-
-    async def _keep(self, file: Arriving, **values: Any) -> None:
-        async with self._db.begin() as connection:
-            await connection.execute(update(uploads).where(_is(file)).values(**values))
+        values = {name: row[name] for name in ("final_path", "size_bytes", "sha256")}
+        await self._rows.keep(file, PLACED, values)
+        await asyncio.to_thread(parts.remove, file)
+        return await self._rows.find(file.run_id, file.key)
 
     @contextlib.asynccontextmanager
     async def _turn(self, file: Arriving) -> AsyncIterator[None]:
@@ -216,10 +204,6 @@ def _key(file: Arriving) -> Key:
     return (file.run_id, file.key)
 
 
-def _is(file: Arriving) -> ColumnElement[bool]:
-    return and_(uploads.c.run_id == file.run_id, uploads.c.item_id == file.key)
-
-
 def _arrived(folder: Path, row: Any) -> Arrived:
     return Arrived(
         path=folder / row["final_path"],
@@ -229,18 +213,17 @@ def _arrived(folder: Path, row: Any) -> Arrived:
     )
 
 
-def _names(name: str) -> Iterator[str]:
-    """``models/a.pt``, ``models/a-1.pt``, ``models/a-2.pt``, ..."""
-    path = PurePosixPath(name)
-    yield str(path)
-    number = 1
-    while True:
-        yield str(path.with_name(f"{path.stem}-{number}{path.suffix}"))
-        number += 1
+def _elsewhere(file: Arriving, size: int, offset: int) -> CodefyError:
+    return CodefyError(
+        f"{file.name} goes on at byte {size}, not at {offset}. Ask for the offset and continue there.",
+        code="upload.offset",
+    )
 
 
-async def _gathered(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """In larger pieces; what came before a broken line comes before its error, too."""
+async def _gathered(chunks: AsyncIterator[bytes]) -> AsyncIterator[tuple[list[bytes], int, bool]]:
+    """In larger lots, with their size, and whether it is the last; at least one. What came before a broken line comes
+    before its error, too.
+    """
     held: list[bytes] = []
     size = 0
     try:
@@ -248,76 +231,13 @@ async def _gathered(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
             held.append(chunk)
             size += len(chunk)
             if size >= GATHER_BYTES:
-                yield b"".join(held)
+                yield held, size, False
                 held, size = [], 0
     except Exception:
         if held:
-            yield b"".join(held)
+            yield held, size, False
         raise
-    if held:
-        yield b"".join(held)
-
-
-def _write(out: BinaryIO, data: bytes, begun: _Begun | None) -> None:
-    out.write(data)
-    if begun is not None:
-        begun.digest.update(data)
-        begun.n_bytes += len(data)
-
-
-def _part(file: Arriving) -> str:
-    """The hidden file that its bytes gather in."""
-    digest = hashlib.sha256(f"{file.run_id}\0{file.key}".encode()).hexdigest()
-    return f".cdui-{digest[:16]}.part"
-
-
-def _size_of_part(file: Arriving) -> int:
-    return (file.folder / _part(file)).stat().st_size
-
-
-def _size(file: Arriving) -> int:
-    try:
-        return _size_of_part(file)
-    except FileNotFoundError:
-        return 0
-
-
-def _hashed(file: Arriving) -> _Begun:
-    with SafeFolder(file.folder) as folder, folder.read(_part(file)) as part:
-        digest = hashlib.file_digest(part, "sha256")  # type: ignore[arg-type]  # no readinto in BinaryIO
-        return _Begun(digest, part.tell())
-
-
-def _content(folder: Path, name: str, size_bytes: int) -> str | None:
-    """The hash of what lies there: None for nothing, empty for what is no file, or has another size."""
-    try:
-        with SafeFolder(folder) as safe, safe.read(name) as file:
-            if file.seek(0, 2) != size_bytes:
-                return ""
-            file.seek(0)
-            return hashlib.file_digest(file, "sha256").hexdigest()  # type: ignore[arg-type]  # no readinto in BinaryIO
-    except FileNotFoundError:
-        return None
-    except BadName:
-        return ""
-
-
-def _make_parents(file: Arriving) -> None:
-    """Raises: BadName when one of them is a link or a file: no number behind the name would help."""
-    parents = PurePosixPath(file.name).parent
-    if parents.parts:
-        with SafeFolder(file.folder) as folder:
-            folder.make_folder(str(parents))
-
-
-def _link(file: Arriving, name: str) -> None:
-    with SafeFolder(file.folder) as folder:
-        folder.rename(_part(file), name)
-
-
-def _remove_part(file: Arriving) -> None:
-    with contextlib.suppress(FileNotFoundError), SafeFolder(file.folder) as folder:
-        folder.remove(_part(file))
+    yield held, size, True
 
 
 @contextlib.contextmanager

@@ -41,7 +41,8 @@ class Fetching:
                 await self._rest(begun)
             return Sha256(begun.digest.hexdigest())
         finally:
-            await through(begun.close)
+            if begun.is_open:
+                await through(begun.close)
 
     async def _rest(self, begun: "Begun") -> None:
         item = self._item
@@ -73,25 +74,28 @@ class Fetching:
         """A thread writes and hashes what came while more of it comes."""
         held: list[bytes] = []
         n_held = 0
-        keeping = asyncio.ensure_future(_nothing())
+        keeping: asyncio.Future[None] | None = None
         try:
             async for piece in pieces:
                 held.append(piece)
                 n_held += len(piece)
                 if n_held < READ_BYTES:
                     continue
-                await asyncio.shield(keeping)
+                if keeping is not None:
+                    await asyncio.shield(keeping)
                 self._check(begun.n_bytes + n_held)
                 self._progress.advance(n_held)
                 keeping = asyncio.ensure_future(asyncio.to_thread(begun.keep, held))
                 held, n_held = [], 0
+            if keeping is not None:
+                await asyncio.shield(keeping)
             self._check(begun.n_bytes + n_held)
             self._progress.advance(n_held)
         finally:
-            await asyncio.wait({keeping})
-            if keeping.exception() is None and begun.n_bytes + n_held <= self._item.size_bytes:
-                await through(lambda: begun.keep(held))
-        await keeping
+            if keeping is not None:
+                await asyncio.wait({keeping})
+            if begun.n_bytes + n_held <= self._item.size_bytes:
+                await through(lambda: begun.end(held))
 
     def _check(self, n_bytes: int) -> None:
         if n_bytes > self._item.size_bytes:
@@ -128,6 +132,14 @@ class Begun:
             raise Refused(
                 f"{self._file.name} can't be written: {error.strerror}", code="storage.full"
             ) from error
+
+    def end(self, pieces: list[bytes]) -> None:
+        self.keep(pieces)
+        self.close()
+
+    @property
+    def is_open(self) -> bool:
+        return not self._file.closed
 
     def close(self) -> None:
         self._file.close()

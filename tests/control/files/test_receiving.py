@@ -97,7 +97,7 @@ async def test_a_crash_between_the_commit_and_the_rename_is_made_good(receiving,
         raise Died
 
     with monkeypatch.context() as patch:
-        patch.setattr("codefyui_core.control.files.receiving._link", dies)
+        patch.setattr("codefyui_core.control.files.parts.link", dies)
         with pytest.raises(Died):
             await send(receiving, item)
     assert await state(database) == "chosen"

@@ -1,0 +1,131 @@
+"""The hidden file that the bytes of an arriving file gather in, and how it gets its name. All of it blocks."""
+
+import contextlib
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+from typing import BinaryIO
+
+from codefyui_core.errors import BadName
+from codefyui_core.files import SafeFolder
+from codefyui_core.plugin.storage import Arriving
+
+
+@dataclass(slots=True)
+class Begun:
+    """The hash of the beginning of a file, as far as it is known."""
+
+    digest: "hashlib._Hash" = field(default_factory=hashlib.sha256)
+    n_bytes: int = 0
+
+
+class Part:
+    """Opened by the first write and closed by the last. What was written stays, however it is left; ``settle`` puts it
+    on the disk.
+    """
+
+    def __init__(self, file: Arriving, offset: int, begun: Begun | None) -> None:
+        self._file = file
+        self._offset = offset
+        self._begun = begun
+        self._open = contextlib.ExitStack()
+        self._out: BinaryIO | None = None
+
+    @property
+    def is_open(self) -> bool:
+        return self._out is not None
+
+    def write(self, pieces: Sequence[bytes], *, is_last: bool) -> None:
+        """Raises: ValueError when less than the offset is here; BadName."""
+        out = self._out or self._opened()
+        for piece in pieces:
+            out.write(piece)
+            if self._begun is not None:
+                self._begun.digest.update(piece)
+                self._begun.n_bytes += len(piece)
+        if is_last:
+            self.close()
+
+    def _opened(self) -> BinaryIO:
+        with contextlib.ExitStack() as undo:
+            folder = undo.enter_context(SafeFolder(self._file.folder, create=True))
+            writing = folder.append(part_name(self._file), self._offset, sync=False)
+            self._out = undo.enter_context(writing)
+            self._open = undo.pop_all()
+        return self._out
+
+    def close(self) -> None:
+        self._out = None
+        self._open.close()
+
+
+def part_name(file: Arriving) -> str:
+    digest = hashlib.sha256(f"{file.run_id}\0{file.key}".encode()).hexdigest()
+    return f".cdui-{digest[:16]}.part"
+
+
+def size_of(file: Arriving) -> int:
+    """How much is here."""
+    try:
+        return (file.folder / part_name(file)).stat().st_size
+    except FileNotFoundError:
+        return 0
+
+
+def settle(file: Arriving, begun: Begun | None, size_bytes: int, sha256: str) -> int | None:
+    """None: it is what was sent, is on the disk, and the folders for its name are there. Else how many bytes it had;
+    they are gone.
+
+    Raises: FileNotFoundError when nothing of it is here; BadName when a link or a file is in the way of its name.
+    """
+    with SafeFolder(file.folder) as folder:
+        size = (file.folder / part_name(file)).stat().st_size
+        if size == size_bytes and (begun is None or begun.n_bytes != size):
+            with folder.read(part_name(file)) as part:
+                begun = Begun(hashlib.file_digest(part, "sha256"), size)  # type: ignore[arg-type]  # no readinto
+        if size != size_bytes or begun is None or begun.digest.hexdigest() != sha256:
+            folder.remove(part_name(file))
+            return size
+        with folder.append(part_name(file), size):
+            pass
+        parents = PurePosixPath(file.name).parent
+        if parents.parts:
+            folder.make_folder(str(parents))
+        return None
+
+
+def names(name: str) -> Iterator[str]:
+    """``models/a.pt``, ``models/a-1.pt``, ``models/a-2.pt``, ..."""
+    path = PurePosixPath(name)
+    yield str(path)
+    number = 1
+    while True:
+        yield str(path.with_name(f"{path.stem}-{number}{path.suffix}"))
+        number += 1
+
+
+def content(folder: Path, name: str, size_bytes: int) -> str | None:
+    """The hash of what lies there: None for nothing, empty for what is no file, or has another size."""
+    try:
+        with SafeFolder(folder) as safe, safe.read(name) as file:
+            if file.seek(0, 2) != size_bytes:
+                return ""
+            file.seek(0)
+            return hashlib.file_digest(file, "sha256").hexdigest()  # type: ignore[arg-type]  # no readinto in BinaryIO
+    except FileNotFoundError:
+        return None
+    except BadName:
+        return ""
+
+
+def link(file: Arriving, name: str) -> None:
+    """Raises: FileExistsError."""
+    with SafeFolder(file.folder) as folder:
+        folder.rename(part_name(file), name)
+
+
+def remove(file: Arriving, name: str = "") -> None:
+    """``name``: where the same content is."""
+    with contextlib.suppress(FileNotFoundError), SafeFolder(file.folder) as folder:
+        folder.remove(part_name(file))
