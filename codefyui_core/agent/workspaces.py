@@ -48,4 +48,5 @@ class AgentFolders:
             samples=str(self.samples),
             downloads=str(self.cache / "downloads"),
             extra=tuple(str(path) for path in self.readable),
+            known_as="" if workspace.known_as is None else str(workspace.known_as),
         )

@@ -27,6 +27,8 @@ class Places:
     """Read where ``data/samples/...`` is named."""
     extra: tuple[Path, ...] = ()
     """More that plain paths may be read from."""
+    known_as: Path | None = None
+    """The server's path of the data folder, where that is another one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

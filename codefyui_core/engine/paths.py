@@ -76,9 +76,13 @@ def output_file(places: Places, family: Family, name: str) -> Path:
 
 
 def meant(places: Places, value: str) -> Path:
-    """The path that a plain value stands for: ``data/...`` is the data folder wherever this run has it."""
+    """The path that a plain value stands for: ``data/...`` is the data folder wherever this run has it, and so is
+    the server's own path of it.
+    """
     path = Path(value)
     if path.is_absolute():
+        if places.known_as is not None and ".." not in path.parts and path.is_relative_to(places.known_as):
+            return places.folders.root / path.relative_to(places.known_as)
         return path
     parts = PurePosixPath(value.replace("\\", "/") if os.sep == "\\" else value).parts
     if parts[:2] == _SAMPLES and places.samples is not None:

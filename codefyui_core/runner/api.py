@@ -27,6 +27,8 @@ class FolderSpec(Model):
     """This machine's cache for data sets that nodes download."""
     extra: tuple[str, ...] = ()
     """Further folders that plain paths may be read from (``CODEFYUI_EXTRA_DATA_DIRS``, examples)."""
+    known_as: str = ""
+    """The server's path of the data folder, where it has another one of the same folder."""
 
 
 class RecordSpec(Model):

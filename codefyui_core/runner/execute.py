@@ -103,6 +103,7 @@ def places(spec: FolderSpec) -> Places:
         downloads=Path(spec.downloads) if spec.downloads else folders.of(Family.CACHE),
         samples=Path(spec.samples) if spec.samples else None,
         extra=tuple(Path(path) for path in spec.extra),
+        known_as=Path(spec.known_as) if spec.known_as else None,
     )
 
 

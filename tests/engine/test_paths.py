@@ -1,5 +1,6 @@
 """Which files parameters mean, and which runs may touch."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -54,6 +55,16 @@ def test_relative_paths_are_below_the_base_and_data_is_wherever_the_run_has_it(
 ):
     assert input_path(places, value) == tmp_path / place
     assert input_file(places, Family.FILES, value) == tmp_path / place
+
+
+@pytest.mark.spec("mount/paths-may-differ-between-machines")
+def test_the_servers_path_of_a_shared_folder_is_found_where_the_run_has_it(places, tmp_path):
+    places = replace(places, known_as=Path("/srv/data"))
+    assert input_path(places, "/srv/data/files/a.csv") == tmp_path / "backend/data/files/a.csv"
+    assert input_file(places, Family.FILES, "/srv/data/files/a.csv") == tmp_path / "backend/data/files/a.csv"
+    for value in ("/srv/data/../secret/key", "/srv/database/a.csv", f"{tmp_path}/secret/key"):
+        with pytest.raises(CodefyError, match="outside"):
+            input_path(places, value)
 
 
 def test_absolute_paths_are_taken_as_they_are_below_the_folders_that_may_be_read(places, tmp_path):

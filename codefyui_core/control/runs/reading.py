@@ -249,6 +249,8 @@ class Reader:
         except Exception:
             log.exception("storage backend %s failed to say where %s is", row.backend, row.artifact_id)
             return Place(path=None, downloadable=False)
+        if row.label is not None:  # what its worker calls it means nothing here
+            return place
         return replace(place, path=place.path or row.path)
 
     async def _artifact(self, run_id: str, artifact_id: str) -> Row[Any]:

@@ -113,7 +113,8 @@ class MountAgent(StorageAgent[MountTicket, Receipt, Grant, MountFacts]):
             raise Busy(f"{path} doesn't answer; see whether its file server can be reached") from error
         _check(path, seen, ticket)
         folders = await asyncio.to_thread(Folders.below, path)
-        yield MountSession(Workspace(folders=folders, private=False), ticket)
+        workspace = Workspace(folders=folders, private=False, known_as=Path(ticket.root))
+        yield MountSession(workspace, ticket)
 
 
 class MountSession(StorageSession[Receipt, Grant]):

@@ -88,10 +88,13 @@ async def listed(
 
 
 @pytest.mark.spec("mount/worker-folders-derived-from-mount-path", "mount/paths-may-differ-between-machines")
-async def test_the_run_works_below_the_workers_own_path(session: MountSession, share: Path) -> None:
+async def test_the_run_works_below_the_workers_own_path(
+    session: MountSession, share: Path, host: ControlStoreDouble
+) -> None:
     folders = session.workspace.folders
     assert {folders.of(family) for family in Family} == {share / family.value for family in Family}
     assert not session.workspace.private
+    assert session.workspace.known_as == host.folders.root
 
 
 @pytest.mark.spec("mount/artifact-stored-relative-with-backend-mount")
