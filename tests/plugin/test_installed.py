@@ -15,6 +15,7 @@ from packaging.requirements import Requirement
 
 ROOT = Path(__file__).parents[2]
 PACK = ROOT / "examples" / "node-pack"
+BACKEND = ROOT / "examples" / "storage-backend"
 
 pytestmark = pytest.mark.service
 
@@ -82,10 +83,10 @@ class Environment:
 
 
 @pytest.fixture(scope="module")
-def wheels(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """The core's wheel and the pack's."""
+def wheels(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Distribution -> its wheel: the core and the examples."""
     built = tmp_path_factory.mktemp("wheels")
-    for source in (ROOT, PACK):
+    for source in (ROOT, PACK, BACKEND):
         subprocess.run(
             [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(built)],
             cwd=source,
@@ -93,13 +94,12 @@ def wheels(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
             capture_output=True,
             timeout=120,
         )
-    (core,), (pack,) = built.glob("codefyui_core-*.whl"), built.glob("codefyui_example_pack-*.whl")
-    return core, pack
+    return {wheel.name.partition("-")[0].replace("_", "-"): wheel for wheel in built.glob("*.whl")}
 
 
-def test_the_example_pack_needs_the_bare_core_alone(wheels: tuple[Path, Path], tmp_path: Path) -> None:
+def test_the_example_pack_needs_the_bare_core_alone(wheels: dict[str, Path], tmp_path: Path) -> None:
     environment = Environment(tmp_path / "env", "codefyui-core", "numpy", "pytest")
-    environment.install(*wheels)
+    environment.install(wheels["codefyui-core"], wheels["codefyui-example-pack"])
     listed = json.loads(
         environment.run(
             "-c",
@@ -111,16 +111,41 @@ def test_the_example_pack_needs_the_bare_core_alone(wheels: tuple[Path, Path], t
     )
     assert ["codefyui-example-pack", "1.0", "loaded"] in listed
     assert {"example:MovingAverage", "Print", "Switch"} <= {one for one in listed if isinstance(one, str)}
-    shutil.copytree(PACK / "tests", tmp_path / "tests")
-    said = environment.run("-m", "pytest", "-q", "-p", "no:cacheprovider", str(tmp_path / "tests"))
+    _own_tests_pass(environment, PACK, tmp_path)
+
+
+def test_the_example_backend_is_loaded_and_passes_its_own_tests(
+    wheels: dict[str, Path], tmp_path: Path
+) -> None:
+    environment = Environment(tmp_path / "env", "codefyui-core[agent,control]", "pytest", "pytest-asyncio")
+    environment.install(wheels["codefyui-core"], wheels["codefyui-example-drop"])
+    said = environment.run(
+        "-c",
+        "from codefyui_core.loading import load\n"
+        "from codefyui_core.plugin import Plane\n"
+        "for plane in Plane:\n"
+        "    registry = load(plane=plane)\n"
+        "    print(plane, registry.backends['drop'].title, *(info.name for info in registry.failed))",
+    )
+    assert said.splitlines() == ["control Drop folder", "agent Drop folder"]
+    _own_tests_pass(environment, BACKEND, tmp_path)
+
+
+def _own_tests_pass(environment: Environment, example: Path, tmp_path: Path) -> None:
+    """As its author runs them, away from the repository."""
+    alone = tmp_path / "alone"
+    alone.mkdir()
+    shutil.copytree(example / "tests", alone / "tests")
+    shutil.copy(example / "pyproject.toml", alone)
+    said = environment.run("-m", "pytest", "-q", "-p", "no:cacheprovider", str(alone))
     assert " passed" in said
     assert "failed" not in said
     assert "skipped" not in said
 
 
-def test_an_agent_installs_without_server_or_database(wheels: tuple[Path, Path], tmp_path: Path) -> None:
+def test_an_agent_installs_without_server_or_database(wheels: dict[str, Path], tmp_path: Path) -> None:
     environment = Environment(tmp_path / "env", "codefyui-core[agent]")
-    environment.install(wheels[0])
+    environment.install(wheels["codefyui-core"])
     said = environment.run(
         "-c",
         "import importlib.util\n"

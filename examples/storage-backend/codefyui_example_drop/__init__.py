@@ -1,0 +1,1 @@
+"""An example of a storage backend for CodefyUI."""
