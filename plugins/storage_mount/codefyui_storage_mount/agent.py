@@ -47,12 +47,15 @@ class MountAgent(StorageAgent[MountTicket, Receipt, Grant, MountFacts]):
 
     def __init__(self, host: AgentStoreHost) -> None:
         self._host = host
-        self._paths = {label: Path(path) for label, path in Saved.read(host.saved).mounts.items()}
-        self._sights = {
-            label: Sight(partial(look, path), f"mount {label}") for label, path in self._paths.items()
-        }
+        self._paths: dict[str, Path] = {}
+        self._sights: dict[str, Sight[Seen | None]] = {}
         self._offered: dict[str, Seen | None] = {}
         self._servers: MountWelcome | None = None
+
+    async def start(self) -> None:
+        for label, path in Saved.read(self._host.saved).mounts.items():
+            self._paths[label] = Path(path)
+            self._sights[label] = Sight(partial(look, Path(path)), f"mount {label}")
 
     async def welcomed(self, data: JsonObject) -> None:
         self._servers = MountWelcome.model_validate(data)

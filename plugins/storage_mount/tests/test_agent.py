@@ -17,13 +17,15 @@ from codefyui_storage_mount.models import MountTicket
 from codefyui_storage_mount.sight import NoAnswer, Sight
 
 
-def agent_with(tmp_path: Path, **mounts: Path) -> MountAgent:
+async def agent_with(tmp_path: Path, **mounts: Path) -> MountAgent:
     saved = {"mounts": {label: str(path) for label, path in mounts.items()}}
-    return MountAgent(AgentStoreDouble(root=tmp_path / "worker", name="mount", saved={**saved}))
+    agent = MountAgent(AgentStoreDouble(root=tmp_path / "worker", name="mount", saved={**saved}))
+    await agent.start()
+    return agent
 
 
 async def test_an_agent_without_mounts_offers_nothing(tmp_path: Path) -> None:
-    assert await agent_with(tmp_path).facts() is None
+    assert await (await agent_with(tmp_path)).facts() is None
 
 
 @pytest.mark.spec("mount/saved-mount-with-missing-folder-not-offered")
@@ -31,7 +33,7 @@ async def test_an_agent_without_mounts_offers_nothing(tmp_path: Path) -> None:
 async def test_a_folder_that_is_missing_is_offered_as_soon_as_it_appears(tmp_path: Path) -> None:
     late, there = tmp_path / "late", tmp_path / "there"
     there.mkdir()
-    agent = agent_with(tmp_path, data=late, lab=there)
+    agent = await agent_with(tmp_path, data=late, lab=there)
     facts = await agent.facts()
     assert facts is not None
     assert [one.label for one in facts.mounts] == ["lab"]
@@ -50,7 +52,7 @@ async def test_a_folder_that_is_missing_is_offered_as_soon_as_it_appears(tmp_pat
 
 async def test_a_file_in_the_place_of_the_folder_is_not_offered(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    assert await agent_with(tmp_path, data=tmp_path / "file").facts() is None
+    assert await (await agent_with(tmp_path, data=tmp_path / "file")).facts() is None
 
 
 async def test_a_marker_that_may_not_be_read_is_said_to_be_one(
@@ -60,7 +62,7 @@ async def test_a_marker_that_may_not_be_read_is_said_to_be_one(
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr(agent_module, "read_marker", closed)
-    facts = await agent_with(tmp_path, data=tmp_path).facts()
+    facts = await (await agent_with(tmp_path, data=tmp_path)).facts()
     assert facts is not None
     assert facts.mounts[0].readable is False
 
@@ -70,7 +72,7 @@ async def test_a_folder_that_fails_is_not_offered(tmp_path: Path, monkeypatch: p
         raise OSError(116, "Stale file handle")
 
     monkeypatch.setattr(agent_module, "read_marker", stale)
-    assert await agent_with(tmp_path, data=tmp_path).facts() is None
+    assert await (await agent_with(tmp_path, data=tmp_path)).facts() is None
 
 
 async def test_a_dead_share_costs_one_thread_and_leaves_the_others_offered(
@@ -88,7 +90,7 @@ async def test_a_dead_share_costs_one_thread_and_leaves_the_others_offered(
 
     monkeypatch.setattr(agent_module, "look", look)
     monkeypatch.setattr(agent_module, "FACTS_WITHIN_S", 0.05)
-    agent = agent_with(tmp_path, dead=dead, alive=alive)
+    agent = await agent_with(tmp_path, dead=dead, alive=alive)
     for _ in range(3):
         facts = await agent.facts()
         assert facts is not None
@@ -140,7 +142,7 @@ async def test_the_log_says_once_that_a_mount_is_another_folder(
     await control.start()
     other = tmp_path / "other"
     other.mkdir()
-    agent = agent_with(tmp_path, data=other)
+    agent = await agent_with(tmp_path, data=other)
     await agent.welcomed(await control.welcome(worker))
     with caplog.at_level(logging.WARNING, "codefyui.mount"):
         await agent.facts()
@@ -151,7 +153,7 @@ async def test_the_log_says_once_that_a_mount_is_another_folder(
 
 
 async def test_a_run_for_a_label_that_was_forgotten_is_refused(tmp_path: Path, attempt: AttemptView) -> None:
-    agent = agent_with(tmp_path)
+    agent = await agent_with(tmp_path)
     with pytest.raises(Refused, match="--mount data="):
         async with agent.open(attempt, MountTicket(label="data", id=None, root="/a"), None):
             pass
@@ -162,7 +164,7 @@ async def test_a_run_never_starts_in_another_folder_than_the_servers(
 ) -> None:
     share = tmp_path / "share"
     share.mkdir()
-    agent = agent_with(tmp_path, data=share, gone=tmp_path / "gone")
+    agent = await agent_with(tmp_path, data=share, gone=tmp_path / "gone")
     for label in ("data", "gone"):
         with pytest.raises(Busy, match="mount the share again"):
             async with agent.open(attempt, MountTicket(label=label, id="1" * 32, root="/a"), None):
@@ -175,7 +177,7 @@ async def test_a_run_on_a_share_that_hangs_does_not_start(
     released = threading.Event()
     monkeypatch.setattr(agent_module, "look", lambda path: released.wait(30))
     monkeypatch.setattr(agent_module, "OPEN_WITHIN_S", 0.01)
-    agent = agent_with(tmp_path, data=tmp_path)
+    agent = await agent_with(tmp_path, data=tmp_path)
     with pytest.raises(Busy, match="doesn't answer"):
         async with agent.open(attempt, MountTicket(label="data", id=None, root="/a"), None):
             pass
@@ -183,6 +185,6 @@ async def test_a_run_on_a_share_that_hangs_does_not_start(
     await asyncio.sleep(0)
 
 
-def test_a_damaged_entry_of_agent_json_stops_the_half(tmp_path: Path) -> None:
+async def test_a_damaged_entry_of_agent_json_stops_the_half(tmp_path: Path) -> None:
     with pytest.raises(StartProblem):
-        MountAgent(AgentStoreDouble(root=tmp_path, saved={"mounts": 5}))
+        await MountAgent(AgentStoreDouble(root=tmp_path, saved={"mounts": 5})).start()

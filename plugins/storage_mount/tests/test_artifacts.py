@@ -52,7 +52,9 @@ async def given(
 async def session(
     agent_host: AgentStoreDouble, given: Assignment[MountTicket]
 ) -> AsyncIterator[MountSession]:
-    async with MountAgent(agent_host).open(given.attempt, given.ticket, None) as opened:
+    agent = MountAgent(agent_host)
+    await agent.start()
+    async with agent.open(given.attempt, given.ticket, None) as opened:
         yield opened
 
 
@@ -121,7 +123,9 @@ async def test_a_projects_layout_is_used_on_both_sides(
     (host.folders.root / "codefyui.project.toml").write_text('[folders]\nmodels = "weights"')
     control = MountControl(host)
     await control.start()
-    async with MountAgent(agent_host).open(given.attempt, given.ticket, None) as session:
+    agent = MountAgent(agent_host)
+    await agent.start()
+    async with agent.open(given.attempt, given.ticket, None) as session:
         path = session.workspace.folders.of(Family.MODELS) / "a.pt"
         assert path == share / "weights" / "a.pt"
         path.parent.mkdir()

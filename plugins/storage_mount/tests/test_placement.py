@@ -21,7 +21,7 @@ from codefyui_core.plugin import (
 from codefyui_core.testing.hosts import AgentStoreDouble, ControlStoreDouble
 from codefyui_storage_mount.agent import MountAgent
 from codefyui_storage_mount.control import MountControl
-from codefyui_storage_mount.marker import MARKER
+from codefyui_storage_mount.marker import MARKER, read_marker
 from codefyui_storage_mount.models import Mounted, MountFacts
 
 FILES = RunFiles(uses_files=True)
@@ -37,6 +37,7 @@ async def control(host: ControlStoreDouble) -> MountControl:
 @pytest.fixture
 async def facts(control: MountControl, agent_host: AgentStoreDouble, worker: WorkerView) -> MountFacts:
     agent = MountAgent(agent_host)
+    await agent.start()
     await agent.welcomed(await control.welcome(worker))
     found = await agent.facts()
     assert found is not None
@@ -88,19 +89,14 @@ async def test_a_worker_without_it_is_told_which_flag_helps(
 
 
 @pytest.mark.spec("mount/label-setting-renames-control-plane-label")
-async def test_the_label_is_the_settings(
-    host: ControlStoreDouble, worker: WorkerView, share: Path, tmp_path: Path
-) -> None:
+async def test_the_label_is_the_settings(host: ControlStoreDouble, worker: WorkerView, share: Path) -> None:
     host.given["mount_label"] = "lab"
     control = MountControl(host)
     await control.start()
-    saved = {"lab": str(share), "data": str(share)}
-    both = await MountAgent(AgentStoreDouble(root=tmp_path / "x", saved={"mounts": {**saved}})).facts()
-    assert isinstance(control.offer(FILES, worker, both), Offer)
-    data = await MountAgent(
-        AgentStoreDouble(root=tmp_path / "x", saved={"mounts": {"data": saved["data"]}})
-    ).facts()
-    refusal = control.offer(FILES, worker, data)
+    marker = read_marker(share)
+    lab, data = (Mounted(label=label, path=str(share), id=marker) for label in ("lab", "data"))
+    assert isinstance(control.offer(FILES, worker, MountFacts(mounts=(data, lab))), Offer)
+    refusal = control.offer(FILES, worker, MountFacts(mounts=(data,)))
     assert isinstance(refusal, Refusal)
     assert refusal.lack == "has no `lab` mount"
     assert refusal.remedy == "add `--mount lab=...` to its agent"
