@@ -20,6 +20,14 @@ class Begun:
     n_bytes: int = 0
 
 
+class Elsewhere(Exception):
+    """A file doesn't go on where somebody would continue it, but at ``size``."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.size = size
+
+
 class Part:
     """Opened by the first write and closed by the last. What was written stays, however it is left; ``settle`` puts it
     on the disk.
@@ -37,7 +45,7 @@ class Part:
         return self._out is not None
 
     def write(self, pieces: Sequence[bytes], *, is_last: bool) -> None:
-        """Raises: ValueError when less than the offset is here; BadName."""
+        """Raises: Elsewhere, BadName."""
         out = self._out or self._opened()
         for piece in pieces:
             out.write(piece)
@@ -48,6 +56,9 @@ class Part:
             self.close()
 
     def _opened(self) -> BinaryIO:
+        size = size_of(self._file)
+        if size != self._offset:
+            raise Elsewhere(size)
         with contextlib.ExitStack() as undo:
             folder = undo.enter_context(SafeFolder(self._file.folder, create=True))
             writing = folder.append(part_name(self._file), self._offset, sync=False)
@@ -81,7 +92,9 @@ def settle(file: Arriving, begun: Begun | None, size_bytes: int, sha256: str) ->
     """
     with SafeFolder(file.folder) as folder:
         size = (file.folder / part_name(file)).stat().st_size
-        if size == size_bytes and (begun is None or begun.n_bytes != size):
+        if begun is not None and begun.n_bytes != size:
+            begun = None  # a write failed in the middle
+        if size == size_bytes and begun is None:
             with folder.read(part_name(file)) as part:
                 begun = Begun(hashlib.file_digest(part, "sha256"), size)  # type: ignore[arg-type]  # no readinto
         if size != size_bytes or begun is None or begun.digest.hexdigest() != sha256:

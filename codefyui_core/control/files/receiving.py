@@ -20,7 +20,7 @@ from codefyui_core.ids import RunId, Sha256
 from codefyui_core.plugin.storage import Arrived, Arriving
 
 from . import parts
-from .parts import Begun, Part
+from .parts import Begun, Elsewhere, Part
 from .upload_rows import CHOSEN, PLACED, UploadRows
 
 GATHER_BYTES = 1 << 20
@@ -38,7 +38,7 @@ class Receiving:
         self._limit_bytes = limit_bytes
         self._turns: dict[Key, asyncio.Lock] = {}
         self._begun: dict[Key, Begun] = {}
-        """Of files that are unfinished and whose row is there: what this process knows needn't be read."""
+        """Of unfinished files that have a row: what this process knows needn't be read."""
 
     async def offset(self, file: Arriving) -> int:
         row = await self._rows.find(file.run_id, file.key)
@@ -48,16 +48,17 @@ class Receiving:
 
     async def append(self, file: Arriving, offset: int, chunks: AsyncIterator[bytes]) -> int:
         async with self._turn(file):
-            begun = self._begun.get(_key(file))
-            with _full_disk(file.name):
-                if begun is not None and begun.n_bytes == offset:
-                    return await self._take(file, offset, begun, chunks)
-                if await self._is_new(file, offset):
-                    return await self._begin(file, chunks)
-                self._begun.pop(_key(file), None)
-                if offset == 0:
-                    self._begun[_key(file)] = Begun()
-                return await self._take(file, offset, self._begun.get(_key(file)), chunks)
+            begun = self._begun.pop(_key(file), None)
+            known = None
+            if begun is None or begun.n_bytes != offset:
+                begun = Begun() if offset == 0 else None
+                known = asyncio.create_task(self._know(file, offset))
+            try:
+                with _full_disk(file.name):
+                    return await self._take(file, offset, begun, chunks, known)
+            finally:
+                if begun is not None and (known is None or _went_well(known)):
+                    self._begun[_key(file)] = begun
 
     async def finish(self, file: Arriving, *, size_bytes: int, sha256: Sha256) -> Arrived:
         async with self._turn(file):
@@ -94,32 +95,24 @@ class Receiving:
 
     # ------------------------------------------------------------ bytes
 
-    async def _is_new(self, file: Arriving, offset: int) -> bool:
-        """Has it no row yet? Raises: CodefyError when it doesn't go on at ``offset``."""
-        row = await self._rows.find(file.run_id, file.key)
+    async def _know(self, file: Arriving, offset: int) -> None:
+        """Have a row for a file. Raises: CodefyError when it is placed."""
+        row = await self._rows.find(file.run_id, file.key) if offset else None
+        if row is None:
+            row = await self._rows.add(file)
         if row is not None and row["state"] == PLACED:
             raise CodefyError(f"{file.name} is here already.", code="upload.exists")
-        size = await asyncio.to_thread(parts.size_of, file)
-        if offset != size:
-            raise _elsewhere(file, size, offset)
-        return row is None
-
-    async def _begin(self, file: Arriving, chunks: AsyncIterator[bytes]) -> int:
-        """The row is committed while the bytes come."""
-        adding = asyncio.create_task(self._rows.add(file))
-        begun = Begun()
-        try:
-            offset = await self._take(file, 0, begun, chunks)
-        finally:
-            await adding
-        self._begun[_key(file)] = begun
-        return offset
 
     async def _take(
-        self, file: Arriving, offset: int, begun: Begun | None, chunks: AsyncIterator[bytes]
+        self,
+        file: Arriving,
+        offset: int,
+        begun: Begun | None,
+        chunks: AsyncIterator[bytes],
+        known: "asyncio.Task[None] | None",
     ) -> int:
-        """A thread writes and hashes what came while more of it comes."""
-        part = Part(file, offset, begun)
+        """A thread writes and hashes what came while more of it comes, and while its row is committed."""
+        part, start = Part(file, offset, begun), offset
         writing: asyncio.Future[None] | None = None
         try:
             async for pieces, n_bytes, is_last in _gathered(chunks):
@@ -131,23 +124,32 @@ class Receiving:
                     )
                 if writing is not None:
                     await asyncio.shield(writing)
+                    if known is not None:
+                        await asyncio.shield(known)
                 writing = asyncio.ensure_future(asyncio.to_thread(part.write, pieces, is_last=is_last))
-            if writing is not None:
-                await asyncio.shield(writing)
-        except ValueError:
-            raise _elsewhere(file, await asyncio.to_thread(parts.size_of, file), offset) from None
+            assert writing is not None, "there is a last lot, if an empty one"
+            await asyncio.shield(writing)
+        except Elsewhere as error:
+            raise CodefyError(
+                f"{file.name} goes on at byte {error.size}, not at {start}. Ask for the offset and continue there.",
+                code="upload.offset",
+            ) from None
         finally:
-            await self._leave(file, part, writing)
+            if writing is not None:
+                await asyncio.wait({writing})
+            if part.is_open:
+                await asyncio.to_thread(part.close)
+            if known is not None:
+                await self._judge(file, known)
         return offset
 
-    async def _leave(self, file: Arriving, part: Part, writing: "asyncio.Future[None] | None") -> None:
-        """A thread that writes is waited for. After a failure only the disk knows how much is there."""
-        if writing is not None:
-            await asyncio.wait({writing})
-            if writing.exception() is not None:
-                self._begun.pop(_key(file), None)
-        if part.is_open:
-            await asyncio.to_thread(part.close)
+    async def _judge(self, file: Arriving, known: "asyncio.Task[None]") -> None:
+        """A placed file has no hidden one beside it."""
+        try:
+            await known
+        except CodefyError:
+            await asyncio.to_thread(parts.remove, file)
+            raise
 
     async def _settle(self, file: Arriving, begun: Begun | None, size_bytes: int, sha256: Sha256) -> None:
         try:
@@ -204,19 +206,16 @@ def _key(file: Arriving) -> Key:
     return (file.run_id, file.key)
 
 
+def _went_well(task: "asyncio.Task[None]") -> bool:
+    return task.done() and not task.cancelled() and task.exception() is None
+
+
 def _arrived(folder: Path, row: Any) -> Arrived:
     return Arrived(
         path=folder / row["final_path"],
         relative_path=row["final_path"],
         size_bytes=row["size_bytes"],
         sha256=Sha256(row["sha256"]),
-    )
-
-
-def _elsewhere(file: Arriving, size: int, offset: int) -> CodefyError:
-    return CodefyError(
-        f"{file.name} goes on at byte {size}, not at {offset}. Ask for the offset and continue there.",
-        code="upload.offset",
     )
 
 

@@ -1,5 +1,7 @@
 """Outputs that arrive in pieces."""
 
+import asyncio
+import errno
 import hashlib
 
 import pytest
@@ -135,6 +137,73 @@ async def test_a_file_over_the_limit_is_refused(receiving, item):
     with pytest.raises(CodefyError) as wrong:
         await receiving.append(item, 0, pieces(bytes(LIMIT + 1), 60_000))
     assert wrong.value.code == "request.too_large"
+
+
+async def test_what_this_process_did_not_see_arrive_is_hashed_at_the_end(receiving, item, database):
+    await receiving.append(item, 0, pieces(DATA[:5000]))
+    after_a_restart = Receiving(database, limit_bytes=LIMIT)
+    assert await after_a_restart.append(item, 5000, pieces(DATA[5000:])) == len(DATA)
+    placed = await after_a_restart.finish(item, size_bytes=len(DATA), sha256=SHA)
+    assert placed.path.read_bytes() == DATA
+
+
+async def test_bytes_that_changed_between_two_pieces_are_found_out(receiving, item, database):
+    await receiving.append(item, 0, pieces(DATA[:5000]))
+    (part,) = item.folder.glob(".cdui-*.part")
+    part.write_bytes(bytes(5000))
+    after_a_restart = Receiving(database, limit_bytes=LIMIT)
+    await after_a_restart.append(item, 5000, pieces(DATA[5000:]))
+    with pytest.raises(CodefyError) as wrong:
+        await after_a_restart.finish(item, size_bytes=len(DATA), sha256=SHA)
+    assert wrong.value.code == "upload.mismatch"
+
+
+@pytest.mark.parametrize("offset", [1, 4999, 5001, 10_000])
+async def test_a_piece_that_does_not_fit_is_refused_with_the_place_to_go_on(receiving, item, offset):
+    await receiving.append(item, 0, pieces(DATA[:5000]))
+    with pytest.raises(CodefyError, match="goes on at byte 5000") as wrong:
+        await receiving.append(item, offset, pieces(DATA[offset:]))
+    assert wrong.value.code == "upload.offset"
+    await receiving.append(item, 5000, pieces(DATA[5000:]))
+    assert (await receiving.finish(item, size_bytes=len(DATA), sha256=SHA)).path.read_bytes() == DATA
+
+
+async def test_a_full_disk_keeps_what_is_there(receiving, item, monkeypatch):
+    await receiving.append(item, 0, pieces(DATA[:5000]))
+
+    def full(part, lot, *, is_last):
+        raise OSError(errno.ENOSPC, "no space left")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("codefyui_core.control.files.parts.Part.write", full)
+        with pytest.raises(CodefyError) as wrong:
+            await receiving.append(item, 5000, pieces(DATA[5000:]))
+    assert wrong.value.code == "storage.full"
+    await receiving.append(item, 5000, pieces(DATA[5000:]))
+    assert (await receiving.finish(item, size_bytes=len(DATA), sha256=SHA)).path.read_bytes() == DATA
+
+
+async def test_a_piece_of_a_file_that_is_placed_leaves_nothing_behind(receiving, item):
+    await send(receiving, item)
+    with pytest.raises(CodefyError) as wrong:
+        await receiving.append(item, 0, pieces(DATA))
+    assert wrong.value.code == "upload.exists"
+    assert files(item) == ["deep/best.pt"]
+
+
+async def test_many_at_once_are_all_placed(receiving, item, tmp_path):
+    folder = tmp_path / "many"
+    many = [Arriving(run_id="r1", key=f"k{n}", folder=folder, name=f"{n}.pt") for n in range(40)]
+    placed = await asyncio.gather(*(send(receiving, one, DATA + one.key.encode()) for one in many))
+    assert [one.path.read_bytes() for one in placed] == [DATA + one.key.encode() for one in many]
+
+
+async def test_a_run_that_is_gone_fails_its_own_files_alone(receiving, item, tmp_path):
+    ghost = Arriving(run_id="gone", key="k", folder=tmp_path / "ghost", name="x.pt")
+    outcomes = await asyncio.gather(
+        send(receiving, ghost), send(receiving, item), send(receiving, ghost), return_exceptions=True
+    )
+    assert [isinstance(one, Exception) for one in outcomes] == [True, False, True]
 
 
 async def test_what_was_dropped_is_gone_and_what_is_placed_stays(receiving, item, database):
