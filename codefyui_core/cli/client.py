@@ -5,6 +5,7 @@ Proxies of the environment are left alone on purpose: the server is this user's 
 
 import json
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -12,7 +13,9 @@ from http.client import HTTPConnection, HTTPException, HTTPResponse
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, cast
+from urllib.error import HTTPError, URLError
 from urllib.parse import urlsplit
+from urllib.request import Request, urlopen
 
 from pydantic import JsonValue
 
@@ -26,6 +29,9 @@ PROBE_TIMEOUT_S = 2.0
 CALL_TIMEOUT_S = 60.0
 SILENCE_S = 45.0
 """Three missed beats of an event stream."""
+PIECE_BYTES = 1 << 20
+PARTIAL = 206
+REDIRECTS = frozenset({301, 302, 303, 307, 308})
 
 
 class ApiProblem(CodefyError):
@@ -58,6 +64,20 @@ class Server:
 
     def __repr__(self) -> str:
         return f"Server(url={self.url!r})"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fetched:
+    """Bytes that are on their way."""
+
+    start: int
+    """Of the whole: what was asked for, or 0 when everything comes all the same."""
+    size_bytes: int | None
+    """Of the whole, where it is known."""
+    tag: str | None
+    """Names the content, for going on with it."""
+    pieces: Iterator[bytes]
+    """Raises Unreachable when the line breaks."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -179,6 +199,33 @@ class HttpApi:
         with self._open("GET", path, headers=headers, data=None, timeout_s=SILENCE_S) as response:
             yield from parse_events(line.decode() for line in response)
 
+    def fetch(self, path: str, *, offset: int = 0, tag: str | None = None) -> Fetched:
+        """A file from a byte on; from the beginning if it isn't the one that ``tag`` names any more. Followed to where
+        the server says that it is, without the session token.
+
+        Raises: ApiProblem; Unreachable.
+        """
+        headers = {"Accept-Encoding": "identity"}
+        if offset:
+            headers["Range"] = f"bytes={offset}-"
+            headers |= {} if tag is None else {"If-Range": tag}
+        pieces = self._pieces(path, headers)
+        status, length, found = cast("tuple[int, str | None, Any]", next(pieces))
+        start, size = _span(found.get("Content-Range")) if status == PARTIAL else (0, None)
+        if status != PARTIAL and length is not None and length.isdecimal():
+            size = int(length)
+        return Fetched(
+            start=start, size_bytes=size, tag=found.get("ETag"), pieces=cast("Iterator[bytes]", pieces)
+        )
+
+    def _pieces(self, path: str, headers: dict[str, str]) -> Iterator[object]:
+        """First status, length and headers, then the bytes."""
+        opening = self._open("GET", path, headers=headers, data=None, timeout_s=self._timeout_s)
+        with opening as answer, _followed(answer, headers, self._timeout_s) as response:
+            yield response.status, response.headers.get("Content-Length"), response.headers
+            while piece := response.read(PIECE_BYTES):
+                yield piece
+
     @contextmanager
     def _open(
         self, method: str, path: str, *, headers: dict[str, str], data: bytes | None, timeout_s: float
@@ -189,14 +236,45 @@ class HttpApi:
             connection.request(
                 method, path, body=data, headers={"X-CodefyUI-Token": self.server.token} | headers
             )
-            response = connection.getresponse()
-            _check(response)
-            yield response
+            with connection.getresponse() as response:
+                _check(response)
+                yield response
         except (OSError, HTTPException) as error:
             message = f"The server at {self.server.url} doesn't answer: {error}. See: cdui status"
             raise Unreachable(message) from error
         finally:
             connection.close()
+
+
+@contextmanager
+def _followed(answer: HTTPResponse, headers: dict[str, str], timeout_s: float) -> Iterator[Any]:
+    """The answer itself, or what is at the address that it names: a bucket, by the user's own proxies."""
+    address = answer.headers.get("Location")
+    if answer.status not in REDIRECTS or address is None:
+        yield answer
+        return
+    if urlsplit(address).scheme not in {"http", "https"}:
+        raise Unreachable(f"The server sends to {address}, which is no web address.")
+    try:
+        with urlopen(Request(address, headers=headers), timeout=timeout_s) as response:  # noqa: S310  checked above
+            yield response
+    except HTTPError as error:
+        message = f"{urlsplit(address).netloc} answered {error.code}: {error.reason}. Try again."
+        raise ApiProblem(error.code, {"detail": message, "code": "storage.refused"}) from error
+    except URLError as error:
+        message = f"{urlsplit(address).netloc}, where the file is, doesn't answer: {error.reason}"
+        raise Unreachable(message) from error
+
+
+def _span(value: str | None) -> tuple[int, int | None]:
+    """``bytes 4-9/10`` -> 4 and 10.
+
+    Raises: Unreachable for an answer that says nothing of the kind.
+    """
+    found = re.fullmatch(r"bytes (\d+)-\d+/(\d+|\*)", value or "")
+    if found is None:
+        raise Unreachable("The server's answer doesn't say which part of the file it is. Try again.")
+    return int(found[1]), None if found[2] == "*" else int(found[2])
 
 
 def _check(response: HTTPResponse) -> None:

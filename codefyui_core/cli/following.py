@@ -9,7 +9,7 @@ from typing import Any, Protocol, cast
 
 import click
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
 from .client import HttpApi, Unreachable
 
@@ -45,7 +45,7 @@ class QuietView:
 
 @dataclass(slots=True)
 class TerminalView:
-    """A bar a training node on a terminal; plain lines elsewhere."""
+    """A bar a training node, and one for files under way, on a terminal; plain lines elsewhere."""
 
     console: Console = field(
         default_factory=lambda: Console(file=sys.stdout, highlight=False, soft_wrap=True)
@@ -65,6 +65,8 @@ class TerminalView:
             case "log":
                 for line in payload["lines"]:
                     self.console.print(line, markup=False)
+            case "run_warning" if payload.get("kind") == "transfer_progress":
+                self._transfer(payload)
             case "run_warning":
                 detail = payload.get("detail") or payload.get("message") or payload.get("kind")
                 self.console.print(f"warning: {detail}", markup=False)
@@ -99,19 +101,40 @@ class TerminalView:
         if not self.console.is_terminal:
             self.console.print(f"epoch {epoch}/{total}  {words}", markup=False)
             return
+        self._bar(node, epoch, total, shown=f"{epoch}/{total}", words=words)
+
+    def _transfer(self, payload: dict[str, Any]) -> None:
+        """A bar a direction: the files come one after the other, or a few at once."""
+        done, total = payload.get("bytes_done"), payload.get("bytes_total")
+        detail = str(payload.get("detail"))
+        if not self.console.is_terminal or not isinstance(done, int) or not isinstance(total, int):
+            self.console.print(detail, markup=False)
+            return
+        from ..graph.files_used import size_text
+
+        way = "inputs" if payload.get("direction") == "in" else "outputs"
+        number = f"{payload.get('index')}/{payload.get('count')}"
+        words = f"{payload.get('file')}  {size_text(done)} of {size_text(total)}"
+        self._bar(f"\0{way}", done, total, shown=number, words=words, label=way)
+
+    def _bar(
+        self, key: str, done: int, total: int, *, shown: str, words: str, label: str | None = None
+    ) -> None:
         if self.progress is None:
             self.progress = Progress(
-                TextColumn("{task.fields[node]}"),
+                TextColumn("{task.fields[label]}", markup=False),
                 BarColumn(),
-                MofNCompleteColumn(),
-                TextColumn("{task.description}"),
+                TextColumn("{task.fields[shown]}", markup=False),
+                TextColumn("{task.description}", markup=False),
                 TimeElapsedColumn(),
                 console=self.console,
             )
             self.progress.start()
-        if node not in self.tasks:
-            self.tasks[node] = self.progress.add_task(words, total=total, node=node)
-        self.progress.update(self.tasks[node], completed=epoch, total=total, description=words)
+        if key not in self.tasks:
+            self.tasks[key] = self.progress.add_task(words, total=total, label=label or key, shown=shown)
+        self.progress.update(
+            self.tasks[key], completed=done, total=max(total, 1), description=words, shown=shown
+        )
 
     def _words(self, node: str, report: dict[str, Any]) -> str:
         numbers = self.numbers.get(node, {})

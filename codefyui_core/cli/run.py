@@ -33,16 +33,31 @@ POOL = "one-shot"
     "--timeout", type=click.FloatRange(min=0), help="Seconds to follow it; the run goes on after that."
 )
 @click.option("--quiet", is_flag=True, help="Only the last line.")
+@click.option(
+    "--download",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="A folder for everything that the run recorded, once it has ended.",
+)
 @server_options
 @json_option
 @click.pass_obj
 def run_command(
-    context: Context, /, *, file: Path, wait: bool, timeout: float | None, quiet: bool, **chosen: Any
+    context: Context,
+    /,
+    *,
+    file: Path,
+    wait: bool,
+    timeout: float | None,
+    quiet: bool,
+    download: Path | None,
+    **chosen: Any,
 ) -> int:
     """Run a graph file on the server, or on a worker with --target.
 
-    Exit status: 0 it succeeded, 1 it didn't, 2 usage, 130 Ctrl-C (the run goes on).
+    Exit status: 0 it succeeded, 1 it or a download didn't, 2 usage, 130 Ctrl-C (the run goes on).
     """
+    if download is not None and not wait:
+        raise UsageProblem("--download needs to wait for the run: leave out --detach")
     graph = read_graph(file)
     api = context.api()
     run_id = submit(
@@ -63,7 +78,16 @@ def run_command(
             err=True,
         )
         return 130
-    return conclude(row, as_json=context.as_json)
+    ended = row["status"] in FINAL
+    fetched = fetch_all(api, row["id"], download, as_json=context.as_json) if download and ended else 0
+    return conclude(row, as_json=context.as_json) or fetched
+
+
+def fetch_all(api: HttpApi, run_id: str, folder: Path, *, as_json: bool) -> int:
+    """What the run recorded, whatever became of it. The answer is an exit status."""
+    from .artifacts import download_all, rows_of
+
+    return download_all(api, run_id, rows_of(api, run_id), folder, force=False, as_json=as_json)
 
 
 def conclude(row: dict[str, Any], *, as_json: bool) -> int:

@@ -18,6 +18,7 @@ class Entry:
 
 COMMANDS: Mapping[str, Entry] = {
     "agent": Entry(module="agent", help="Make this machine a worker."),
+    "artifacts": Entry(module="artifacts", help="See, download and delete what runs recorded."),
     "bench": Entry(module="bench", help="Measure this checkout against baselines."),
     "graph": Entry(module="graph", help="Validate or run a graph file without a server."),
     "quickstart": Entry(
