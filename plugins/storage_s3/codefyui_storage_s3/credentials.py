@@ -97,13 +97,15 @@ class Issuer:
             # MinIO needs no role, which boto3 would refuse to leave out
             client = make_client("sts", bucket, own_keys(settings), parameter_validation="RoleArn" in asked)
             answer: Answer = client.assume_role(**asked)
-            if not {"AccessKeyId", "SecretAccessKey", "SessionToken"} <= set(answer.get("Credentials", {})):
-                raise Refused(f"{at.target}: its answer holds no keys")
+        except KeyError:  # what botocore makes of XML that is no answer of an STS
+            answer = {}
         except Exception as error:
             problem = problem_of(error, at)
             if problem is None:
                 raise
             raise _final(problem) from None
+        if not {"AccessKeyId", "SecretAccessKey", "SessionToken"} <= set(answer.get("Credentials", {})):
+            raise Refused(f"{at.target}: its answer holds no keys")
         return answer
 
 

@@ -3,6 +3,8 @@
 import importlib.util
 import sys
 import uuid
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 
@@ -10,6 +12,7 @@ import pytest
 from pydantic import SecretStr
 
 from cdui_develop.seaweedfs import ACCESS_KEY_ID, REGION, SECRET_ACCESS_KEY, SeaweedFS
+from codefyui_core.testing.hosts import MemoryDocuments
 
 
 def _module(name: str, file: str) -> ModuleType:
@@ -24,6 +27,8 @@ def _module(name: str, file: str) -> ModuleType:
     return sys.modules[name]
 
 
+stub_module = _module("s3_stub", "stub.py")
+planes = _module("s3_planes", "planes.py")
 
 
 @pytest.fixture
@@ -38,3 +43,42 @@ def bucket_settings(seaweedfs: SeaweedFS, shared_bucket: str) -> dict[str, objec
         "s3_access_key_id": SecretStr(ACCESS_KEY_ID),
         "s3_secret_access_key": SecretStr(SECRET_ACCESS_KEY),
     }
+
+
+@pytest.fixture
+def stub() -> "Iterator[stub_module.Stub]":
+    """A server that answers as the test wants."""
+    made = stub_module.Stub()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def stub_settings(stub: "stub_module.Stub") -> dict[str, object]:
+    return {
+        "s3_enabled": True,
+        "s3_endpoint_url": stub.url,
+        "s3_bucket": "codefyui",
+        "s3_access_key_id": SecretStr("OWNKEY"),
+        "s3_secret_access_key": SecretStr("own-secret"),
+    }
+
+
+@pytest.fixture
+async def site_of(tmp_path: Path) -> "AsyncIterator[planes.MakeSite]":
+    """Makes both halves with doubles for hosts; ends them."""
+    made: list[planes.Halves] = []
+
+    async def make(
+        given: dict[str, object], *, documents: MemoryDocuments | None = None, **more: object
+    ) -> "planes.Halves":
+        halves = planes.Halves.of(tmp_path / f"site-{len(made)}", given | more)
+        if documents is not None:
+            halves.host.documents = documents
+            halves = replace(halves, control=planes.S3Control(halves.host))
+        made.append(halves)
+        return halves
+
+    yield make
+    for halves in made:
+        await halves.aclose()
