@@ -175,6 +175,7 @@ STATUS_BY_CODE: Mapping[str, int] = MappingProxyType(
         "storage.busy": 503,
         "storage.expired": 503,
         "storage.corrupt": 502,
+        "storage.credentials": 400,
         "storage.stopped": 409,
         "storage.full": 507,
         "worker.not_found": 404,

@@ -277,6 +277,8 @@ def _gone() -> CodefyError:
 
 
 def _cause(error: CodefyError) -> Cause:
+    if error.code == "storage.credentials":
+        return Cause.CREDENTIALS
     return Cause.STORAGE if error.code.startswith("storage.") else Cause.REFUSED
 
 

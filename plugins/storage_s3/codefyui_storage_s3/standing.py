@@ -43,13 +43,16 @@ class Standing:
         self._client = client
         self._task: asyncio.Task[None] | None = None
         self._tried: S3Settings | None = None
+        self._known = asyncio.Event()
+        """The first try is over."""
         self.state: Working | Off = Off(reason="it is still starting", wanted=False)
 
     async def start(self) -> None:
         """Returns when it is known, or after 3 s."""
         self._begin(self._host.settings(S3Settings))
         if self._task is not None:
-            await asyncio.wait({self._task}, timeout=FIRST_TRY_S)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._known.wait(), FIRST_TRY_S)
 
     def working(self) -> Working:
         """For the settings as they are now.
@@ -86,7 +89,9 @@ class Standing:
                 self._become(Off(reason=error.message, wanted=True))
             else:
                 self._become(Working(bucket=bucket, settings=settings))
+                self._known.set()
                 return
+            self._known.set()
             await self._host.clock.sleep(RETRY_S[min(tries, len(RETRY_S) - 1)])
             tries += 1
 

@@ -74,8 +74,7 @@ class Stub:
 
     def __post_init__(self) -> None:
         self._lock = threading.Lock()
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
-        self.server.daemon_threads = True
+        self.server = _Quiet(("127.0.0.1", 0), _handler(self))
         self._thread = threading.Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.02})
         self._thread.start()
 
@@ -168,6 +167,13 @@ class Stub:
             "</Credentials></AssumeRoleResult></AssumeRoleResponse>"
         )
         return Says(body=text.encode())
+
+
+class _Quiet(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """A client that stops in the middle is what some tests are about."""
 
 
 def _handler(stub: Stub) -> type[BaseHTTPRequestHandler]:
