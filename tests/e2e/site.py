@@ -18,6 +18,7 @@ import psutil
 from codefyui_core.cli.client import HttpApi, Running, Server
 
 NODES = Path(__file__).parent / "custom_nodes"
+ELSEWHERE = Path(__file__).parents[2] / "scripts" / "cdui_develop" / "elsewhere.py"
 WITHOUT_TORCH = {"CODEFYUI_PLUGINS_BLOCK": "nodes_torch"}
 """Importing torch costs each server and agent several seconds of a core, four times: by helper and zygote."""
 ELSEWHERE = """
@@ -130,13 +131,20 @@ class Site:
         }
 
     def spawn(
-        self, name: str, words: list[str], *, user_data: Path, cwd: Path | None = None, **env: str
+        self,
+        name: str,
+        words: list[str],
+        *,
+        user_data: Path,
+        cwd: Path | None = None,
+        python: Path | None = None,
+        **env: str,
     ) -> Process:
-        """A Python process in a session of its own; what it says goes to a file."""
+        """A Python process in a session of its own; what it says goes to a file. ``python``: of another environment."""
         log = self.root / f"{name}-{len(self.processes)}.log"
         with log.open("wb") as out:
             popen = subprocess.Popen(
-                [sys.executable, *words],
+                [str(python or sys.executable), *words],
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=out,
@@ -150,7 +158,9 @@ class Site:
 
     # ------------------------------------------------------------ server
 
-    def start_server(self, *arguments: str, ready: bool = True, **env: str) -> Process:
+    def start_server(
+        self, *arguments: str, ready: bool = True, python: Path | None = None, **env: str
+    ) -> Process:
         """The control plane; returns once it answers (and knows its nodes, when ``ready``)."""
         custom = self.data / "custom_nodes"
         custom.mkdir(parents=True, exist_ok=True)
@@ -158,7 +168,7 @@ class Site:
             if not (custom / file.name).exists():
                 shutil.copy(file, custom / file.name)
         words = ["-m", "codefyui_core.control", *(arguments or ("--port", self._port()))]
-        self.server = self.spawn("server", words, user_data=self.user_data, **env)
+        self.server = self.spawn("server", words, user_data=self.user_data, python=python, **env)
         process = self.server
 
         def answers() -> bool:
@@ -228,7 +238,8 @@ class Site:
         words = [*cdui, "agent", "start", "--foreground", "--control", self.url]
         if not list(user_data.glob("agent/*.token")):
             words += ["--token", self.enroll_token(), "--name", name]
-        agent = self.spawn(f"agent-{name}", [*words, *arguments], user_data=user_data, cwd=cwd, **env)
+        words += arguments
+        agent = self.spawn(f"agent-{name}", words, user_data=user_data, cwd=cwd, python=python, **env)
         if online:
             wait_for(
                 lambda: self.worker(name)["status"] in {"online", "degraded"},

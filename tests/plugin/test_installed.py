@@ -1,17 +1,12 @@
 """The distributions as somebody installs them: wheels in a fresh environment that has nothing else."""
 
 import json
-import os
 import shutil
-import subprocess
-import sys
-import venv
-from collections.abc import Iterator
-from importlib.metadata import Distribution, distribution
 from pathlib import Path
 
 import pytest
-from packaging.requirements import Requirement
+
+from cdui_develop.environments import Environment, build_wheel
 
 ROOT = Path(__file__).parents[2]
 PACK = ROOT / "examples" / "node-pack"
@@ -20,81 +15,12 @@ BACKEND = ROOT / "examples" / "storage-backend"
 pytestmark = pytest.mark.service
 
 
-def _requirements(of: Distribution, extra: str) -> Iterator[Requirement]:
-    for line in of.requires or ():
-        requirement = Requirement(line)
-        if requirement.marker is None or requirement.marker.evaluate({"extra": extra}):
-            yield requirement
-
-
-def _closure(*wanted: str) -> set[str]:
-    """Names of all distributions that these requirements need, read from what is installed here."""
-    found: dict[str, set[str]] = {}
-    pending = [Requirement(one) for one in wanted]
-    while pending:
-        requirement = pending.pop()
-        extras = {"", *requirement.extras}
-        seen = found.setdefault(requirement.name.lower(), set())
-        for extra in extras - seen:
-            seen.add(extra)
-            pending.extend(_requirements(distribution(requirement.name), extra))
-    return set(found) - {"codefyui-core"}
-
-
-def _copy(name: str, into: Path) -> None:
-    """The files of an installed distribution, as a wheel would lay them out."""
-    found = distribution(name)
-    for file in found.files or ():
-        if ".." in file.parts or "__pycache__" in file.parts:
-            continue
-        target = into / file
-        target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(str(found.locate_file(file)), target)
-
-
-class Environment:
-    """A virtual environment of the test."""
-
-    def __init__(self, folder: Path, *requirements: str) -> None:
-        venv.create(folder, with_pip=True, symlinks=True)
-        self.python = folder / "bin" / "python"
-        (site,) = folder.glob("lib/python*/site-packages")
-        for name in sorted(_closure(*requirements)):
-            _copy(name, site)
-
-    def install(self, *wheels: Path) -> None:
-        self.run("-m", "pip", "install", "-q", "--no-index", "--no-deps", *map(str, wheels))
-
-    def run(self, *arguments: str) -> str:
-        environ = {
-            name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "CODEFYUI"))
-        }
-        done = subprocess.run(
-            [str(self.python), *arguments],
-            capture_output=True,
-            text=True,
-            timeout=170,
-            check=False,
-            env=environ | {"HOME": str(self.python.parents[1])},
-            cwd=self.python.parent,
-        )
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout
-
-
 @pytest.fixture(scope="module")
 def wheels(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """Distribution -> its wheel: the core and the examples."""
     built = tmp_path_factory.mktemp("wheels")
-    for source in (ROOT, PACK, BACKEND):
-        subprocess.run(
-            [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(built)],
-            cwd=source,
-            check=True,
-            capture_output=True,
-            timeout=120,
-        )
-    return {wheel.name.partition("-")[0].replace("_", "-"): wheel for wheel in built.glob("*.whl")}
+    found = (build_wheel(source, built) for source in (ROOT, PACK, BACKEND))
+    return {wheel.name.partition("-")[0].replace("_", "-"): wheel for wheel in found}
 
 
 def test_the_example_pack_needs_the_bare_core_alone(wheels: dict[str, Path], tmp_path: Path) -> None:
