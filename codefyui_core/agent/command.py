@@ -70,13 +70,19 @@ def settle_backends(registry: Registry, given: Mapping[str, Mapping[str, object]
             settled.pop(name, None)
     if settled == saved:
         return
-    if any(status.running for status in statuses(places.user_data)):
+    if _any_runs(places.user_data):
         raise StartProblem(
             "An agent runs with this user-data folder, and these options would change its storage. Stop it "
             "first: cdui agent stop"
         )
     places.saved.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     write_private(places.saved, json.dumps(settled, indent=1).encode())
+
+
+def _any_runs(user_data: Path) -> bool:
+    """Does any agent of this folder run, instances included?"""
+    instances = Places(user_data=user_data, key=LOCAL).instances.glob("*.lock")
+    return any(status.running for status in statuses(user_data)) or any(is_held(lock) for lock in instances)
 
 
 def start_background(plan: AgentPlan, install: Install, *, wait_s: float = background.WAIT_S) -> str:
