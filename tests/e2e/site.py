@@ -21,14 +21,6 @@ NODES = Path(__file__).parent / "custom_nodes"
 ELSEWHERE = Path(__file__).parents[2] / "scripts" / "cdui_develop" / "elsewhere.py"
 WITHOUT_TORCH = {"CODEFYUI_PLUGINS_BLOCK": "nodes_torch"}
 """Importing torch costs each server and agent several seconds of a core, four times: by helper and zygote."""
-ELSEWHERE = """
-import sys
-from codefyui_core import this_machine
-this_machine._MACHINE_FILES = (sys.argv.pop(1),)
-from codefyui_core.cli.__main__ import main
-sys.exit(main())
-"""
-"""Runs ``cdui`` as on another machine, whose id is in the file that the first word names."""
 FINAL = {"succeeded", "failed", "cancelled", "interrupted"}
 
 
@@ -224,17 +216,14 @@ class Site:
         online: bool = True,
         cwd: Path | None = None,
         elsewhere: bool = False,
+        python: Path | None = None,
         **env: str,
     ) -> Process:
         """A foreground agent in a user-data folder of its own; enrolls on its first start. ``elsewhere``: as on a
         machine of its own, so that nothing counts as shared with the server by itself.
         """
         user_data = self.root / f"agent-{name}"
-        cdui = ["-m", "codefyui_core.cli"]
-        if elsewhere:
-            machine = self.root / f"machine-of-{name}"
-            machine.write_text(name)
-            cdui = ["-c", ELSEWHERE, str(machine)]
+        cdui = [str(ELSEWHERE), name] if elsewhere else ["-m", "codefyui_core.cli"]
         words = [*cdui, "agent", "start", "--foreground", "--control", self.url]
         if not list(user_data.glob("agent/*.token")):
             words += ["--token", self.enroll_token(), "--name", name]
