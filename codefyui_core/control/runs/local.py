@@ -364,17 +364,20 @@ def narrowed(devices: Sequence[str]) -> str:
 
 
 def own_artifact(payload: Mapping[str, Any], folders: Folders) -> dict[str, Any]:
-    """An ``artifact`` event of an own run, with its place below the server's folders and its size. Looks at
-    the disk: to be called in a thread.
+    """An ``artifact`` event of an own run, with its place below the server's folders, its size and its time, by which
+    it is known to be the same file later. Looks at the disk: to be called in a thread.
     """
     path = payload.get("path")
     if not isinstance(path, str):
         return dict(payload)
     place = Path(path)
-    relative = folders.relative(place)
-    size = place.stat().st_size if place.is_file() else None
-    known = {"backend": "local", "relative_path": relative, "size_bytes": payload.get("size_bytes", size)}
-    return dict(payload) | known
+    found = place.stat() if place.is_file() else None
+    return dict(payload) | {
+        "backend": "local",
+        "relative_path": folders.relative(place),
+        "size_bytes": None if found is None else found.st_size,
+        "data": None if found is None else {"mtime_ns": found.st_mtime_ns},
+    }
 
 
 def _item(kind: ItemKind, payload: Mapping[str, Any], type_: str | None = None) -> Item:

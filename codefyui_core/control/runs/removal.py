@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from pathlib import PurePosixPath
 from typing import Any
 
 from sqlalchemy import Row, select
@@ -11,9 +12,10 @@ from codefyui_core.control.db.tables import artifacts, attempts, runs
 from codefyui_core.errors import CodefyError
 from codefyui_core.ids import RunId, Sha256, WorkerId
 from codefyui_core.plugin.storage import Discard, DiscardReason, StorageControl, StoredObject
-from codefyui_core.plugin.views import RunStatus, RunView
+from codefyui_core.plugin.views import FileRole, RunStatus, RunView
 from codefyui_core.runs.status import ACTIVE, FINAL, ArtifactState, Cause
 
+from .board import FILES
 from .unit import Unit
 from .writer import Writer
 
@@ -133,7 +135,8 @@ class Removal:
             names = dict.fromkeys([row.backend for row in listed] + list(await connection.scalars(sent)))
         if run is None:
             return None
-        held = [row for row in listed if row.state == ArtifactState.STORED]
+        theirs = saved_by_name(run.files)
+        held = [row for row in listed if row.state == ArtifactState.STORED and not theirs(row.relative_path)]
         problems = [
             problem
             for name in names
@@ -167,6 +170,24 @@ class Removal:
             self._log.warning("files of run %s stay: %s", run.id, error, exc_info=error)
             return f"some files stay: {error}"
         return None
+
+
+def saved_by_name(files: Any) -> Callable[[str | None], bool]:
+    """Tells what a node wrote into a data folder under a name that a person gave it: theirs, as any file that they put
+    there. ``files`` are a run's, as they are stored.
+    """
+    uses = () if files is None else FILES.validate_python(files).uses
+    names = {
+        f"{use.family.value}/{PurePosixPath(use.value)}"
+        for use in uses
+        if use.role is FileRole.WRITES and use.family is not None and use.value
+    }
+
+    def theirs(relative_path: str | None) -> bool:
+        """Savers may append what their format is called."""
+        return any(relative_path == name or (relative_path or "").startswith(f"{name}.") for name in names)
+
+    return theirs
 
 
 def stored_object(row: Any) -> StoredObject:

@@ -1,10 +1,15 @@
 """When a storage backend hears that nothing more comes from an attempt, and what is asked of it when a run goes."""
 
+from types import SimpleNamespace
+
 import pytest
 from sqlalchemy import insert, select
 
 from codefyui_core.control.db.tables import uploads
 from codefyui_core.errors import Busy, Refused
+from codefyui_core.files import Family
+from codefyui_core.graph import Definitions
+from codefyui_core.plugin.node import DataType, NodeDefinition, Param, ParamKind, Port
 from codefyui_core.plugin.storage import (
     DiscardReason,
     Offer,
@@ -17,6 +22,7 @@ from codefyui_core.plugin.storage import (
     StoredObject,
     Ticket,
 )
+from codefyui_core.plugin.views import FileRole
 from codefyui_core.wire.messages import VerdictKind
 
 
@@ -277,3 +283,46 @@ async def test_rows_of_uploads_go_with_their_run(crate, kit, files):
     await room.service.delete(run_id)
     async with room.database.read() as connection:
         assert (await connection.execute(select(uploads))).all() == []
+
+
+@pytest.mark.spec("transfer/placed-outputs-survive-clean-up")
+@pytest.mark.parametrize("last", ["delete", "retention"])
+async def test_what_a_saver_wrote_under_a_name_of_ones_own_is_ones_own(crate, kit, last):
+    """It lies in a data folder as any file that a person put there; what the run named itself is the run's."""
+    save = NodeDefinition(
+        type="Save",
+        category="Test",
+        params=(
+            Param(
+                name="path",
+                kind=ParamKind.STRING,
+                default="",
+                path=FileRole.WRITES,
+                family=Family.MODELS,
+            ),
+        ),
+    )
+    start = NodeDefinition(
+        type="Start", category="Test", outputs=(Port(name="trigger", type=DataType.TRIGGER),)
+    )
+    room = crate
+    room.catalog = SimpleNamespace(definitions=Definitions.of([start, save]), devices=room.catalog.devices)
+    store = room.stores["local"] = Store()
+    await room.open(run_retention_keep_last=0 if last == "retention" else -1)
+    run_id = await room.submit(kit.graph(kit.node("save", "Save", path="./deep/m")))
+    process = await room.process(run_id)
+    models = room.folder / "backend" / "data" / "models"
+    for name in ("deep/m.pt", "deep/m", "deep/m2.pt", "run-e1.pt"):
+        (models / name).parent.mkdir(parents=True, exist_ok=True)
+        (models / name).write_bytes(b"w")
+        process.say(
+            type_="artifact", artifact_id=name, kind="checkpoint", path=str(models / name), data={"base": "/"}
+        )
+    process.finish()
+    if last == "delete":
+        await room.becomes(run_id, "succeeded")
+        await room.service.delete(run_id)
+    await kit.until(lambda: store.orders)
+    (order,) = store.orders
+    assert [one.relative_path for one in order.stored] == ["models/deep/m2.pt", "models/run-e1.pt"]
+    assert [list(one.data) for one in order.stored] == [["mtime_ns"]] * 2
