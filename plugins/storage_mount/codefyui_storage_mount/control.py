@@ -2,6 +2,7 @@
 
 import asyncio
 from dataclasses import replace
+from pathlib import Path
 
 from codefyui_core.plugin import (
     Assignment,
@@ -12,6 +13,7 @@ from codefyui_core.plugin import (
     ControlStoreHost,
     Discard,
     FileSource,
+    FileUse,
     Grant,
     JsonObject,
     LocalFile,
@@ -111,18 +113,28 @@ class MountControl(StorageControl[MountTicket, Receipt, Grant, MountFacts]):
         return self._unshared(files) or Offer()
 
     def _unshared(self, files: RunFiles) -> Refusal | None:
-        """An upload that lies outside of the shared folder is one that no worker would find."""
-        shared = self._folder
+        """A file that lies outside of the shared folder is one that no worker would find."""
         for use in files.uses:
-            if use.source is FileSource.UPLOAD and use.present and use.family in shared.apart:
-                lies = self._host.folders.of(use.family)
-                lack = f"can't see {use.value}, which lies in {lies} and not in the shared `{shared.label}`"
+            lies = self._lies_apart(use)
+            if lies is not None:
+                shared = self._folder
                 return Refusal(
                     because=Because.RUN,
                     reason=f"{use.value} lies outside of {shared.root}",
-                    lack=lack,
-                    remedy=f"run it on the server, or keep {use.family.value} in {shared.root}",
+                    lack=f"can't see {use.value}, which lies in {lies} and not in the shared `{shared.label}`",
+                    remedy=f"run it on the server, or keep the file in {shared.root}",
                 )
+        return None
+
+    def _lies_apart(self, use: FileUse) -> Path | None:
+        """Where a file that is read lies, when no worker sees it there."""
+        if not use.present:
+            return None
+        if use.source is FileSource.UPLOAD and use.family in self._folder.apart:
+            return self._host.folders.of(use.family)
+        if use.source is FileSource.ARTIFACT:
+            runs = self._host.run_files
+            return None if runs.absolute().is_relative_to(self._folder.root) else runs
         return None
 
     async def stage(

@@ -44,13 +44,13 @@ async def facts(control: MountControl, agent_host: AgentStoreDouble, worker: Wor
     return found
 
 
-def an_upload(family: Family, *, present: bool = True) -> RunFiles:
+def an_upload(family: Family, *, present: bool = True, source: FileSource = FileSource.UPLOAD) -> RunFiles:
     use = FileUse(
         node_id="read",
         node_type="Reader",
         param="file",
         role=FileRole.READS,
-        source=FileSource.UPLOAD,
+        source=source,
         family=family,
         value="train.csv",
         present=present,
@@ -168,6 +168,24 @@ async def test_an_upload_outside_of_the_shared_folder_is_found_by_no_worker(
     assert isinstance(control.offer(an_upload(Family.MODELS), worker, facts), Offer)
     assert isinstance(control.offer(an_upload(Family.FILES, present=False), worker, facts), Offer)
     assert "without files" in control.condition()
+
+
+async def test_what_an_earlier_run_left_is_found_when_it_lies_in_the_shared_folder(
+    control: MountControl,
+    host: ControlStoreDouble,
+    worker: WorkerView,
+    facts: MountFacts,
+    elsewhere: Callable[..., ControlStoreDouble],
+) -> None:
+    left = an_upload(Family.MODELS, source=FileSource.ARTIFACT)
+    assert isinstance(control.offer(left, worker, facts), Offer)
+    moved = MountControl(elsewhere(Family.FILES, Family.IMAGES, Family.MODELS, Family.MEDIA))
+    for family in (Family.FILES, Family.IMAGES, Family.MODELS, Family.MEDIA):
+        (host.root / "elsewhere" / family.value).mkdir(parents=True)
+    await moved.start()
+    there = MountFacts(mounts=(Mounted(label="data", path="/b", id=read_marker(host.root / "elsewhere")),))
+    assert isinstance(moved.offer(an_upload(Family.MODELS), worker, there), Offer)
+    assert isinstance(moved.offer(left, worker, there), Refusal)
 
 
 @pytest.mark.spec("mount/agent-flag-label-equals-path", "mount/same-host-workers-api-shows-server-path")
