@@ -84,6 +84,7 @@ class Attempt:
         if not self._recovered:
             return self.machine.phase
         exited = self.stream is not None and ItemKind.EXITED in self.stream.spool.kinds
+        exited = exited or (self.left is not None and self.left.goes_on)
         return Phase.PUBLISHING if exited else Phase.LOST
 
     @property

@@ -126,7 +126,7 @@ class Holdings:
                 continue
             stream = Stream(spool, news=self._news, log=self._log)
             stream.start()
-            goes_on = one.end is not None and ItemKind.EXITED in spool.kinds and self._carries(one.head)
+            goes_on = one.end is not None and self._carries(one.head)
             reading = partial(read_left, one.path, spool, self._log, goes_on=goes_on)
             files = await asyncio.to_thread(reading)
             self._add(
@@ -474,9 +474,9 @@ class Holdings:
         )
 
     async def idle(self) -> None:
-        """Until no run executes here any more."""
+        """Until no run executes here any more. Who waits no longer ends none of them."""
         while self._lives:
-            await asyncio.gather(*self._lives.values(), return_exceptions=True)
+            await asyncio.wait(self._lives.values())
 
     async def aclose(self) -> None:
         """What is on disk stays for the next process."""

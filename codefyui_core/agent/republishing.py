@@ -13,7 +13,7 @@ from codefyui_core.errors import CodefyError, Refused
 from codefyui_core.ids import RunId, WorkerId
 from codefyui_core.plugin.storage import Notes, Output, Progress, Receipt, StorageSession, Workspace
 from codefyui_core.plugin.views import AttemptView
-from codefyui_core.wire.messages import ItemKind
+from codefyui_core.wire.messages import ExitedItem, ItemKind
 
 from .attempts import Attempt
 from .carrying.halt import Halt
@@ -21,6 +21,7 @@ from .carrying.opening import Opening
 from .carrying.transfers import Transfers, Work, journal_of, tries_of
 from .equipment import Equipment
 from .machine import Effect
+from .stream import item
 
 
 class Republishing:
@@ -60,6 +61,7 @@ class Republishing:
     async def life(self) -> None:
         """Raises nothing but cancellation."""
         left, stream = self._attempt.left, self._work.stream
+        await self._say_exited()
         for event in () if left is None else left.told:
             await stream.append(ItemKind.EVENT, event, must_sync=True)
         try:
@@ -70,6 +72,15 @@ class Republishing:
             self._log.exception("run %s: its files can't be delivered", self._work.key.run_id)
             await self._leave_all(str(error))
         await self._attempt.end()
+
+    async def _say_exited(self) -> None:
+        """The process before may have got no further than writing down how the run's processes ended."""
+        spool, end = self._work.stream.spool, self._attempt.lost_end
+        if end is None or ItemKind.EXITED in spool.kinds or spool.first_kept > 1:
+            return
+        told = ExitedItem(exit_code=end.exit_code, signal=end.signal, out_of_memory=end.out_of_memory)
+        exited = item(ItemKind.EXITED, told.model_dump(mode="json"))
+        await self._work.stream.append(ItemKind.EXITED, exited)
 
     async def _publish(self) -> None:
         """Raises: CodefyError when the session can't be opened."""

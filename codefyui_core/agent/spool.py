@@ -92,7 +92,7 @@ class Spool:
     # ------------------------------------------------------------ opening
 
     def _open(self) -> None:
-        for path in sorted(self.folder.glob("*.log")):
+        for path in sorted(self.folder.glob("[0-9]*.log")):
             self._open_segment(path)
         self.last = max(self.last, self._segments[-1].last if self._segments else 0)
 

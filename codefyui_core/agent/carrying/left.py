@@ -19,7 +19,7 @@ from .journal import NAME, Journal, Recorded
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Left:
-    """``goes_on``: its processes had ended, so this one delivers what is left."""
+    """``goes_on``: how its processes ended is written down, so this one delivers what is left."""
 
     goes_on: bool
     told: tuple[bytes, ...]

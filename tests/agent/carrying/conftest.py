@@ -7,6 +7,7 @@ import pytest
 
 from codefyui_core.files import Family
 from codefyui_core.plugin.storage import InputItem, Ticket
+from codefyui_core.settings import ControlSettings
 from codefyui_core.testing.doubles.folder_backend import FolderBackend
 from codefyui_core.wire.messages import GrantMessage
 
@@ -52,6 +53,13 @@ class Carried:
         await process.went
         return stored, process
 
+    async def grace(self, seconds):
+        """What the control plane says; before the agent starts."""
+        control = self.line.control
+        await control.crash()
+        control.settings = ControlSettings(worker_resume_grace_s=seconds)
+        await control.start()
+
     async def ended(self, stored):
         await self.line.until(lambda: stored.final, "the end of the run")
         return stored
@@ -63,7 +71,7 @@ class Carried:
             return
         self.versions[want.run_id] += 1
         whole = want.have_version == 0
-        link = await self.line.control.online()
+        (link,) = self.line.control.service.live()
         link.send(
             GrantMessage(
                 run_id=want.run_id,
@@ -122,7 +130,9 @@ def warnings(stored, kind=None):
 
 
 @pytest.fixture
-async def carried(line, tmp_path):
+async def carried(line, tmp_path, monkeypatch):
+    monkeypatch.setattr("codefyui_core.agent.carrying.window.FIRST_S", 0.02)
+    monkeypatch.setattr("codefyui_core.agent.carrying.window.MOST_S", 0.1)
     made = Carried(line, tmp_path / "carrier")
     made.artifacts, made.warnings = artifacts, warnings
     return made
