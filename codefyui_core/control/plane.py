@@ -81,7 +81,7 @@ class ControlPlane:
         )
         self.seal = Seal(install.user_data)
         self.link_rows = LinkRows(db, self.seal)
-        self.inputs = Inputs(install.folders())
+        self.inputs = Inputs(install.folders(), limit_bytes=settings.transfer_max_input_bytes)
         self.receiving = Receiving(db, limit_bytes=settings.max_upload_size)
         self.link_routes: Sequence[OwnedRoute] = ()
         """What the private listeners of links serve; set with the application."""

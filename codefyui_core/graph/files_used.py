@@ -185,11 +185,15 @@ def _carry_problem(uses: Iterable[FileUse], limit_bytes: int | None) -> str | No
             return f"the server has no upload {use.value}, which {use.node_type} ({use.node_id}) reads"
         if use.source in _CARRIED:
             sizes[use.family, use.value] = use.size_bytes or 0
-    total = sum(sizes.values())
-    if limit_bytes is None or total <= limit_bytes:
+    return over_limit(sum(sizes.values()), limit_bytes)
+
+
+def over_limit(total_bytes: int, limit_bytes: int | None) -> str | None:
+    """Why inputs of so many bytes can't travel; None: they can."""
+    if limit_bytes is None or total_bytes <= limit_bytes:
         return None
     return (
-        f"its inputs add up to {size_text(total)}, over the transfer limit of {size_text(limit_bytes)} "
+        f"its inputs add up to {size_text(total_bytes)}, over the transfer limit of {size_text(limit_bytes)} "
         f"(CODEFYUI_TRANSFER_MAX_INPUT_BYTES)"
     )
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -333,6 +334,17 @@ def test_only_web_addresses_are_followed(site: Site, cdui: Cdui, tmp_path: Path,
 @pytest.mark.parametrize("words", [(), ("a", "--all")])
 def test_one_or_all_has_to_be_said(site: Site, cdui: Cdui, words: tuple[str, ...]) -> None:
     assert cdui("artifacts", "download", RUN, *words).status == 2
+
+
+def test_a_terminal_sees_how_far_each_file_is(
+    site: Site, cdui: Cdui, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    terminal = SimpleNamespace(stderr=SimpleNamespace(isatty=lambda: True))
+    monkeypatch.setattr("codefyui_core.cli.artifacts.sys", terminal)
+    site.add("a", b"w" * 3_000_000, name="t[red]rain.pt")
+    ran = cdui("artifacts", "download", RUN, "a", "-o", str(tmp_path / "out"), "--json")
+    assert "t[red]rain.pt" in ran.err
+    assert json.loads(ran.out)["files"][0]["size_bytes"] == 3_000_000
 
 
 # ---------------------------------------------------------------- cdui run --download

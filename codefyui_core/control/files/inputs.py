@@ -13,6 +13,7 @@ from typing import BinaryIO
 
 from codefyui_core.errors import Busy, CodefyError, Refused
 from codefyui_core.files import Folders, SafeFolder, sha256_of_open, spelled_below
+from codefyui_core.graph.files_used import over_limit
 from codefyui_core.ids import Sha256
 from codefyui_core.plugin.storage import InputItem
 from codefyui_core.plugin.views import FileRole, FileSource, FileUse, RunView
@@ -43,8 +44,16 @@ class _Stamp:
 class Inputs:
     """Blocking work goes to threads, a few files at a time."""
 
-    def __init__(self, folders: Folders, hash_open: Callable[[BinaryIO], Sha256] = sha256_of_open) -> None:
+    def __init__(
+        self,
+        folders: Folders,
+        *,
+        limit_bytes: int | None = None,
+        hash_open: Callable[[BinaryIO], Sha256] = sha256_of_open,
+    ) -> None:
+        """``limit_bytes``: of all inputs of one run together."""
         self._folders = folders
+        self._limit_bytes = limit_bytes
         self._hash_open = hash_open
         self._turn = asyncio.Semaphore(AT_ONCE)
         self._lock = threading.Lock()
@@ -53,16 +62,20 @@ class Inputs:
     async def of(self, run: RunView) -> tuple[InputItem, ...]:
         """Each file once, under every name that the graph has for it.
 
-        Raises: Refused when one is gone; Busy for one that keeps changing.
+        Raises: Refused when one is gone, or they have grown over the limit; Busy for one that keeps changing.
         """
-        uses = {(use.family, use.value): use for use in run.files.uses if _may_travel(use)}
+        uses = {(use.family, PurePosixPath(use.value)): use for use in run.files.uses if _may_travel(use)}
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(self._item(use)) for use in uses.values()]
         found = [task.result() for task in tasks]
         failed = next((one for one in found if isinstance(one, CodefyError)), None)
         if failed is not None:
             raise failed
-        return tuple(one for one in found if isinstance(one, InputItem))
+        items = tuple(one for one in found if isinstance(one, InputItem))
+        problem = over_limit(sum(item.size_bytes for item in items), self._limit_bytes)
+        if problem is not None:
+            raise Refused(f"Since the run was submitted its files have grown: {problem}. Make them smaller.")
+        return items
 
     def path(self, item: InputItem) -> Path:
         """Where its bytes are. Read only."""

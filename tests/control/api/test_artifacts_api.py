@@ -9,7 +9,14 @@ from urllib.parse import quote
 import pytest
 
 from codefyui_core.errors import Busy, Refused
-from codefyui_core.plugin.storage import Arriving, DiscardReason, LocalFile, Place, Stream
+from codefyui_core.plugin.storage import (
+    Arriving,
+    DiscardReason,
+    LocalFile,
+    Place,
+    Redirect,
+    Stream,
+)
 
 SHA = "a" * 64
 
@@ -305,3 +312,14 @@ async def test_what_came_in_half_goes_with_its_run_whichever_backend_had_it(app)
     assert len(list(folder.iterdir())) == 1
     assert (await app.ask("DELETE", f"/api/runs/{run_id}")).json == {"run_id": run_id, "deleted": True}
     assert list(folder.iterdir()) == []
+
+
+@pytest.mark.spec("s3/download-presign-redirects")
+async def test_a_browser_is_sent_to_a_bucket_each_time_anew(app, crate):
+    async def read(stored, span):
+        return Redirect(url="https://bucket.example/x?sig=1")
+
+    crate.read = read
+    answer = await app.get(f"{path_of(await recorded(app))}/download", allow_redirects=False)
+    assert (answer.status, answer.headers["Location"]) == (302, "https://bucket.example/x?sig=1")
+    assert answer.headers["Cache-Control"] == "no-store"

@@ -48,7 +48,7 @@ def hashing():
 @pytest.fixture
 def inputs(tmp_path, hashing):
     (tmp_path / "files").mkdir()
-    return Inputs(Folders(root=tmp_path), hashing)
+    return Inputs(Folders(root=tmp_path), limit_bytes=1000, hash_open=hashing)
 
 
 def upload(name, role=FileRole.READS, source=FileSource.UPLOAD, family=Family.FILES):
@@ -143,6 +143,14 @@ async def test_hashes_are_forgotten_in_the_order_of_their_last_use(inputs, tmp_p
 async def test_a_file_that_is_gone_is_named_with_its_node(inputs):
     with pytest.raises(Refused, match=r"a\.csv that node n reads isn't here any more"):
         await inputs.of(run(upload("a.csv")))
+
+
+async def test_files_that_have_grown_over_the_limit_are_refused_when_the_run_is_sent(inputs, tmp_path):
+    for name in ("a.csv", "b.csv"):
+        (tmp_path / "files" / name).write_bytes(b"x" * 501)
+    assert len(await inputs.of(run(upload("a.csv"), upload("./a.csv")))) == 1
+    with pytest.raises(Refused, match="CODEFYUI_TRANSFER_MAX_INPUT_BYTES"):
+        await inputs.of(run(upload("a.csv"), upload("b.csv")))
 
 
 async def test_what_a_run_writes_or_reads_elsewhere_is_no_input(inputs):

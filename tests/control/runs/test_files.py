@@ -286,6 +286,7 @@ async def test_without_any_backend_a_worker_gets_no_files_and_the_server_has_its
     "placement/any-skips-workers-that-cannot-carry-files",
     "placement/any-prefers-mount-worker",
     "placement/any-tries-non-mount-worker-last",
+    "transfer/used-when-any-finds-no-free-mount-worker",
 )
 async def test_any_takes_a_shared_folder_first_then_a_carrier_and_skips_who_has_neither(
     closed_room, kit, table
