@@ -24,6 +24,7 @@ def test_a_unit_lets_the_process_end_its_runs_itself(repository: Path, name: str
     assert re.search(r"cdui .*(-f|--foreground)\b", service["ExecStart"])
 
 
+@pytest.mark.spec("transfer/proxy-body-limit-covers-largest-output")
 def test_the_site_lets_workers_and_uploads_through(repository: Path) -> None:
     text = (repository / "deploy" / "nginx.conf").read_text()
     size = re.search(r"client_max_body_size (\d+)m;", text)
