@@ -9,7 +9,10 @@ from pydantic import JsonValue
 
 from codefyui_core.errors import Busy, CodefyError, Refused
 
-RETRIED = frozenset({429, 502, 503, 504})
+RETRIED = frozenset({408, 429, 502, 503, 504})
+TIMEOUT = aiohttp.ClientTimeout(total=None, sock_connect=30, sock_read=300)
+"""A large file over a slow line takes as long as it takes; silence ends a request. What is sent into nowhere ends with
+the session, whose beats find that out."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +65,7 @@ class AgentHttp:
                 params=params,
                 json=json,
                 data=data,
+                timeout=TIMEOUT,
                 allow_redirects=False,
             ) as response:
                 await _check(response)

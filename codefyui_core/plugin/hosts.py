@@ -244,7 +244,7 @@ class ControlHttp(Protocol):
     ) -> "AbstractAsyncContextManager[aiohttp.ClientResponse]":
         """One request, one try, no redirects.
 
-        Raises: Busy when there is no connection or the answer is 429, 502, 503 or 504 (a failed connection
+        Raises: Busy when there is no connection or the answer is 408, 429, 502, 503 or 504 (a failed connection
         has been shown to the connector); Refused for any other 4xx, with the server's own code, or
         ``proxy.<status>`` when it was not our server that answered.
         """

@@ -10,7 +10,7 @@ from pydantic import JsonValue
 from codefyui_core.errors import Busy, CodefyError, Refused, status_of
 from codefyui_core.plugin import Caller, Route
 
-_BUSY = frozenset({429, 502, 503, 504})
+_BUSY = frozenset({408, 429, 502, 503, 504})
 
 
 @asynccontextmanager
