@@ -88,6 +88,8 @@ class Running:
     url: str
     boot_id: str
     version: str = ""
+    project: str | None = None
+    """The folder that it was started with as its project."""
 
     @classmethod
     def read(cls, user_data: Path) -> "Running | None":
@@ -99,6 +101,7 @@ class Running:
                 url=str(data["url"]),
                 boot_id=str(data["boot_id"]),
                 version=str(data["version"]),
+                project=data.get("project"),
             )
         except (OSError, ValueError, KeyError, TypeError):
             return None

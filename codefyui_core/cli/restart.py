@@ -28,8 +28,9 @@ def restart_command(context: Context) -> int:
     stop_this_server(context, keep_runs=True)
     parts = urlsplit(before.url)
     install = context.install
+    project = [] if before.project is None else ["--project", before.project]
     running = start_background(
-        ["--host", parts.hostname or "127.0.0.1", "--port", str(parts.port or 8000)],
+        ["--host", parts.hostname or "127.0.0.1", "--port", str(parts.port or 8000), *project],
         log_file=install.logs / "server.log",
         environ=os.environ,
         user_data=install.user_data,

@@ -6,6 +6,7 @@ from pathlib import Path
 import click
 
 from .context import Context
+from .errors import StopServerFirst
 from .options import json_option, server_options
 from .output import print_json
 
@@ -24,6 +25,7 @@ from .output import print_json
 @click.pass_obj
 def start_command(context: Context, *, foreground: bool, project: Path | None) -> int:
     """Start the server. Without -f it runs in the background, and the command returns when it answers."""
+    project = None if project is None else project.absolute()
     context.set_project(project)
     install = context.install
     arguments = server_arguments(context, project)
@@ -35,6 +37,9 @@ def start_command(context: Context, *, foreground: bool, project: Path | None) -
 
     running = live_server(install.user_data)
     already = running is not None and healthy(running)
+    if already and running is not None and project is not None and running.project != str(project):
+        place = running.project or "the installation's data folder"
+        raise StopServerFirst(f"A server is running at {running.url}, in {place}. Stop it first: cdui stop")
     if running is None or not already:
         running = start_background(
             arguments, log_file=install.logs / "server.log", environ=os.environ, user_data=install.user_data

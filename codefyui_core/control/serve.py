@@ -147,6 +147,7 @@ def _write_server_json(user_data: Path, plane: ControlPlane, url: str) -> None:
         "version": plane.version,
         "boot_id": plane.boot_id,
         "started_at": time.time(),
+        "project": plane.layers.flags.get("CODEFYUI_PROJECT_DIR"),
     }
     write_private(user_data / "server.json", json.dumps(facts).encode())
 

@@ -61,3 +61,29 @@ def test_a_server_that_can_not_be_asked_is_stopped_all_the_same(cdui, stopped, s
     ran = cdui("stop")
     assert (ran.status, ran.out) == (0, "The server is stopped.\n")
     assert len(stopped) == 1
+
+
+@pytest.mark.parametrize("project", [None, "/srv/p"])
+def test_a_restart_works_in_the_project_that_the_server_was_started_with(
+    cdui, stopped, server, monkeypatch, project
+):
+    began = []
+    running = Running(pid=1, url=server.url, boot_id="b1", version="0.1.0", project=project)
+
+    def start(arguments, **_):
+        began.append(arguments[4:])
+        return running
+
+    monkeypatch.setattr("codefyui_core.cli.server_process.live_server", lambda _folder: running)
+    monkeypatch.setattr("codefyui_core.cli.server_process.start_background", start)
+    assert cdui("restart").status == 0
+    assert began == [[] if project is None else ["--project", "/srv/p"]]
+
+
+def test_a_server_that_works_elsewhere_is_not_taken_for_the_one_of_a_project(
+    cdui, stopped, tmp_path, monkeypatch
+):
+    monkeypatch.setattr("codefyui_core.cli.server_process.healthy", lambda _running: True)
+    assert cdui("start").status == 0
+    ran = cdui("start", "--project", str(tmp_path))
+    assert (ran.status, "cdui stop" in ran.err) == (3, True)

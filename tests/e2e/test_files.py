@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 from e2e_site import Site, graph
 
+from codefyui_core.cli.client import Running
+
 pytestmark = pytest.mark.service
 
 NODES = """
@@ -105,6 +107,7 @@ def test_a_server_of_a_project_works_in_its_folders_and_keeps_uploads_out_of_it(
     project.mkdir()
     start(site, "--port", "0", "--project", str(project))
     assert site.get("/api/health")["project"] == str(project)
+    assert Running.read(site.user_data).project == str(project)
     upload(site, "files", "a.csv", b"1\n2\n")
     upload(site, "models", "up.pt", b"uploaded")
     assert (site.data / "files" / "a.csv").is_file()
