@@ -9,6 +9,7 @@ from codefyui_core.plugin import (
     AttemptView,
     BadName,
     Because,
+    Busy,
     CodefyError,
     ControlStoreHost,
     Discard,
@@ -141,6 +142,7 @@ class MountControl(StorageControl[MountTicket, Receipt, Grant, MountFacts]):
         self, run: RunView, worker: WorkerView, attempt: AttemptView
     ) -> Staged[MountTicket, Grant]:
         shared = self._folder
+        await asyncio.to_thread(self._must_be_there)
         return Staged(ticket=MountTicket(label=shared.label, id=shared.id, root=str(shared.root)))
 
     def worker_fields(self, worker: WorkerView, facts: MountFacts | None) -> JsonObject:
@@ -162,6 +164,7 @@ class MountControl(StorageControl[MountTicket, Receipt, Grant, MountFacts]):
         if self._folder.holds(ticket.label, ticket.id):
             try:
                 relative_path = self._folder.name_of(output.relative_path)
+                await asyncio.to_thread(self._must_be_there)
                 found = await asyncio.to_thread(verify, self._folder.root, relative_path, receipt)
             except BadName as error:
                 raise Refused(error.message, code=error.code) from error
@@ -206,6 +209,7 @@ class MountControl(StorageControl[MountTicket, Receipt, Grant, MountFacts]):
                 "doesn't share now",
                 code="artifact.not_here",
             )
+        await asyncio.to_thread(self._must_be_there)
         return LocalFile(path=await asyncio.to_thread(readable_path, self._folder.root, stored.relative_path))
 
     def _holds(self, stored: StoredObject) -> bool:
@@ -223,8 +227,10 @@ class MountControl(StorageControl[MountTicket, Receipt, Grant, MountFacts]):
     def _remove(self, going: list[StoredObject]) -> list[str]:
         """What couldn't be removed, and why."""
         stayed: list[str] = []
-        if going and self._moved_away():
-            return [f"{len(going)} in {self._folder.root}, which isn't mounted"]
+        try:
+            self._must_be_there()
+        except Busy as error:
+            return [error.message] if going else []
         for stored in going:
             at = StoredIn.model_validate(stored.data)
             try:
@@ -234,9 +240,20 @@ class MountControl(StorageControl[MountTicket, Receipt, Grant, MountFacts]):
                 stayed.append(f"{stored.relative_path} ({error})")
         return stayed
 
-    def _moved_away(self) -> bool:
-        """The share isn't there any more, so nothing that is missing is known to be gone."""
+    def _must_be_there(self) -> None:
+        """What is missing while the share itself is away isn't known to be gone. Blocking.
+
+        Raises: Busy.
+        """
+        root = self._folder.root
+        if self._folder.id is None:
+            return
         try:
-            return self._folder.id is not None and read_marker(self._folder.root) != self._folder.id
-        except OSError:
-            return True
+            marker = read_marker(root)
+        except OSError as error:
+            raise Busy(f"{root} can't be read now: {error}") from error
+        if marker != self._folder.id:
+            raise Busy(
+                f"{root} is not the folder that it was when the server started; mount the share again, or restart "
+                "the server"
+            )

@@ -52,7 +52,7 @@ def _parts(text: str) -> tuple[str, str]:
             f"--mount {text}: give it as LABEL=PATH, such as --mount data=/nas/codefyui/data. A label has "
             "letters, digits, - and _."
         )
-    return label, path.strip()
+    return label, path
 
 
 def _folder(label: str, text: str) -> Path:
@@ -72,7 +72,9 @@ def _folder(label: str, text: str) -> Path:
 
 
 def _absolute(text: str) -> Path:
+    """Raises: UsageProblem for ``~`` of a user that there isn't, and for a name that no message can hold."""
     try:
+        text.encode()
         return Path(text).expanduser().absolute()
-    except RuntimeError as error:  # ~ of a user that there isn't
-        raise UsageProblem(f"--mount: {text} can't be a path: {error}.") from error
+    except (RuntimeError, UnicodeEncodeError) as error:
+        raise UsageProblem(f"--mount: {text!a} can't be the path of a mount: {error}.") from error

@@ -387,10 +387,22 @@ async def test_kept_kinds_stay(
     assert (host.folders.root / "models" / "iris" / "a.pt").exists()
 
 
-async def test_while_the_servers_share_is_away_nothing_counts_as_removed(
-    control: MountControl, host: ControlStoreDouble, listed: StoredObject, given: Assignment[MountTicket]
+async def test_while_the_servers_share_is_away_nothing_counts_as_gone(
+    control: MountControl,
+    host: ControlStoreDouble,
+    listed: StoredObject,
+    given: Assignment[MountTicket],
+    worker: WorkerView,
 ) -> None:
-    (host.folders.root / MARKER).unlink()
-    with pytest.raises(Refused, match="isn't mounted"):
+    away = host.folders.root.rename(host.root / "away")
+    host.folders.root.mkdir()
+    with pytest.raises(Refused, match="mount the share again"):
         await control.discard(discard(given, listed))
-    assert (host.folders.root / "models" / "iris" / "a.pt").exists()
+    for asked in (
+        control.read(listed, None),
+        control.accept(given, output("models/iris/a.pt"), receipt()),
+        control.stage(given.run, worker, given.attempt),
+    ):
+        with pytest.raises(Busy, match="mount the share again"):
+            await asked
+    assert (away / "models" / "iris" / "a.pt").exists()

@@ -62,6 +62,12 @@ def test_a_flag_of_another_form_is_wrong_use(text: str) -> None:
         settle(text)
 
 
+@pytest.mark.parametrize("path", ["~nobody-of-this-name/x", "/nas/\udcff"])
+def test_a_path_that_can_not_be_one_is_wrong_use(path: str) -> None:
+    with pytest.raises(UsageProblem, match="can't be the path"):
+        settle(f"data={path}")
+
+
 def test_a_label_twice_is_wrong_use(tmp_path: Path) -> None:
     with pytest.raises(UsageProblem, match="twice"):
         settle(f"data={tmp_path}", "data=")

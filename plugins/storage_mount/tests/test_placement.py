@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from codefyui_core.plugin import (
+    AttemptView,
     Because,
     Family,
     FileRole,
@@ -134,6 +135,23 @@ async def test_what_can_not_be_compared_is_taken_at_its_label(
     assert "Read-only file system" in control.condition()
 
 
+async def test_a_run_is_staged_without_a_marker_that_can_be_read(
+    host: ControlStoreDouble,
+    worker: WorkerView,
+    run: RunView,
+    attempt: AttemptView,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def closed(folder: Path) -> str:
+        raise PermissionError(13, "Permission denied")
+
+    for name in ("mark", "read_marker"):
+        monkeypatch.setattr(f"codefyui_storage_mount.control.{name}", closed)
+    control = MountControl(host)
+    await control.start()
+    assert (await control.stage(run, worker, attempt)).ticket.id is None
+
+
 async def test_facts_of_a_worker_that_is_away_outlive_a_restart_of_the_server(
     control: MountControl, host: ControlStoreDouble, worker: WorkerView, facts: MountFacts
 ) -> None:
@@ -201,7 +219,11 @@ async def test_the_workers_row_has_its_mounts_and_the_servers_path_on_its_own_ma
 
 
 async def test_a_ticket_says_which_folder_and_nothing_of_the_run(
-    control: MountControl, host: ControlStoreDouble, worker: WorkerView, run: RunView, attempt
+    control: MountControl,
+    host: ControlStoreDouble,
+    worker: WorkerView,
+    run: RunView,
+    attempt: AttemptView,
 ) -> None:
     ticket = (await control.stage(run, worker, attempt)).ticket
     assert (ticket.label, ticket.root, ticket.inputs) == ("data", str(host.folders.root), ())
