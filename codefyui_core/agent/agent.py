@@ -40,14 +40,12 @@ from .facts import FactsOf, all_facts
 from .holdings import Holdings
 from .identity import Identity
 from .link import Link
-from .machine import STOP_GRACE_S
+from .machine import FILES_WITHIN_S, STOP_GRACE_S
 from .reads import Reads
 from .session import AgentSession
 
 KILL_WITHIN_S = 5.0
 DELIVER_WITHIN_S = 10.0
-FILES_WITHIN_S = 60.0
-"""For uploads under way at a stop of the agent. What isn't done then stays for its next process."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,8 +21,10 @@ from codefyui_core.settings import Install
 from . import background
 from .credentials import forget as forget_file
 from .credentials import load
+from .folder import is_publishing
 from .identity import default_name
 from .lock import PidFile, is_held
+from .machine import FILES_WITHIN_S
 from .places import LOCAL, Places, key_of
 from .plan import AgentPlan
 from .saved import read_saved
@@ -115,7 +117,7 @@ def start_same_host(install: Install, name: str | None = None) -> str:
 
 def stop_background(user_data: Path, key: str, *, writes_for_s: float = 0.0) -> bool:
     """Ask a background agent to stop, and wait; killed when it doesn't within 30 s, to which the time counts
-    that it takes to write recorded outputs, ``writes_for_s`` at most. False: none runs.
+    that it takes to write recorded outputs, ``writes_for_s`` at most, or to deliver files. False: none runs.
     """
     places = Places(user_data=user_data, key=key)
     path = places.pid
@@ -127,7 +129,10 @@ def stop_background(user_data: Path, key: str, *, writes_for_s: float = 0.0) -> 
     with suppress(ProcessLookupError):
         os.kill(found.pid, signal.SIGTERM)
     outputs = OutputStore(places.outputs, limit_bytes=0)
-    if not _gone(found, STOP_WITHIN_S, outputs.is_writing, writes_for_s):
+    busy_for_s = max(writes_for_s, FILES_WITHIN_S)
+    if not _gone(
+        found, STOP_WITHIN_S, lambda: outputs.is_writing() or is_publishing(places.spools), busy_for_s
+    ):
         with suppress(ProcessLookupError):
             os.kill(found.pid, signal.SIGKILL)
         _gone(found, 5.0)

@@ -294,10 +294,17 @@ class Driver:
             machine.process_gone()
             await self._stream.append(ItemKind.EXITED, item(ItemKind.EXITED, _exited(ending)))
             if self._transfers is not None:
-                await self._transfers.finish()
+                await self._deliver(self._transfers)
         machine.published()
         seq = await self._stream.append(ItemKind.END, item(ItemKind.END, end.model_dump(mode="json")))
         self._attempt._do(machine.ended(seq))
+
+    async def _deliver(self, transfers: Transfers) -> None:
+        """However that goes, the run's end follows."""
+        try:
+            await transfers.finish()
+        except Exception:
+            self._log.exception("run %s: its files can't all be delivered", self._assign.run_id)
 
     async def _settle_outputs(self) -> None:
         """Its processes are gone: what they recorded is whole, or isn't kept."""

@@ -22,6 +22,8 @@ HEAD = "head.json"
 OWNER = "owner"
 RELEASED = "released"
 OUTCOME = "outcome.json"
+JOURNAL = "files.log"
+"""What is known of the attempt's files."""
 
 
 class Head(Model):
@@ -167,6 +169,11 @@ def write_owner_file(path: Path, owner: Owner) -> None:
 def write_outcome(path: Path, end: EndItem) -> None:
     """Before ``exited``: what the end is to say, for a process that comes after this one. Blocking."""
     _write(path / OUTCOME, end)
+
+
+def is_publishing(root: Path) -> bool:
+    """Does an attempt there deliver files, its processes gone? Blocking."""
+    return any((path / OUTCOME).exists() and (path / JOURNAL).exists() for path in root.glob("*.*"))
 
 
 def remove(path: Path) -> None:

@@ -10,6 +10,8 @@ from enum import Enum
 from codefyui_core.runs.status import Phase, StopReason
 
 STOP_GRACE_S = 10.0
+FILES_WITHIN_S = 60.0
+"""For uploads under way at a stop of the agent. What isn't done then stays for its next process."""
 
 
 class State(Enum):

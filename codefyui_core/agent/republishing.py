@@ -65,12 +65,12 @@ class Republishing:
         for event in () if left is None else left.told:
             await stream.append(ItemKind.EVENT, event, must_sync=True)
         try:
-            await self._publish()
-        except CodefyError as error:
-            await self._leave_all(error.message)
-        except Exception as error:
-            self._log.exception("run %s: its files can't be delivered", self._work.key.run_id)
-            await self._leave_all(str(error))
+            try:
+                await self._publish()
+            except CodefyError as error:
+                await self._leave_all(error.message)
+        except Exception:
+            self._log.exception("run %s: its files can't all be delivered", self._work.key.run_id)
         await self._attempt.end()
 
     async def _say_exited(self) -> None:

@@ -33,4 +33,4 @@ def _over(runs: Path, busy: frozenset[str]) -> Iterator[tuple[float, Path]]:
 def _with_spool(places: Places) -> Iterator[str]:
     """Ids of runs. A spool's folder is named by run and attempt, perhaps with who claimed it behind a ``~``."""
     for path in (places.user_data / "agent-spool").glob("*/*"):
-        yield path.name.partition("~")[0].rpartition(".")[0].lstrip(".")
+        yield path.name.partition("~")[0].rpartition(".")[0]

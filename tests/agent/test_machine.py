@@ -17,6 +17,7 @@ class Life(RuleBasedStateMachine):
         self.machine = Machine()
         self.effects = []
         self.best_ack = 0
+        self.dropped_for_good = False
 
     def see(self, effects):
         self.effects += effects
@@ -42,12 +43,21 @@ class Life(RuleBasedStateMachine):
             self.best_ack = max(self.best_ack, seq)
             self.see(self.machine.acked(seq))
 
-    @rule(reason=st.sampled_from(StopReason), grace=st.floats(0, 20))
-    def stop(self, reason, grace):
-        self.see(self.machine.stop(reason, grace))
+    @rule(reason=st.sampled_from(StopReason), grace=st.floats(0, 20), repeated=st.booleans())
+    def stop(self, reason, grace, repeated):
+        before, was = self.machine.state, self.machine.stop_reason
+        effects = self.machine.stop(reason, grace, repeated=repeated)
+        if before not in EXECUTING:
+            assert self.machine.stop_reason is was
+        if Effect.DROP_FILES in effects:
+            assert before is State.PUBLISHING
+            assert not (repeated and was is not None)
+        self.see(effects)
 
     @rule()
     def discard(self):
+        if self.machine.state is State.PUBLISHING:
+            self.dropped_for_good = True
         self.see(self.machine.discard())
 
     @precondition(
@@ -82,6 +92,11 @@ class Life(RuleBasedStateMachine):
             assert self.machine.discarded or self.best_ack >= 3
 
     @invariant()
+    def the_files_of_what_nobody_wants_are_dropped_once_its_process_is_gone(self):
+        if self.dropped_for_good and self.machine.state is State.PUBLISHING:
+            assert Effect.DROP_FILES in self.effects
+
+    @invariant()
     def the_end_is_written_once(self):
         assert self.effects.count(Effect.WRITE_END) <= 1
         assert (Effect.WRITE_END in self.effects) == (self.machine.state in {State.ENDED, State.GONE})
@@ -109,6 +124,41 @@ def test_a_stop_for_what_has_ended_is_ignored():
     machine = Machine(state=State.ENDED, end_seq=4)
     assert machine.stop(StopReason.USER) == []
     assert machine.stop_reason is None
+
+
+@pytest.mark.parametrize(
+    ("reason", "drops"),
+    [
+        (StopReason.USER, True),
+        (StopReason.LATE, True),
+        (StopReason.REVOKED, True),
+        (StopReason.AGENT_STOP, False),
+        (StopReason.ONE_SHOT_STOP, False),
+        (StopReason.SERVER_STOP, False),
+        (StopReason.LOST_TUNNEL, False),
+    ],
+)
+def test_files_are_dropped_when_nobody_wants_them_and_else_left_to_the_next_agent(reason, drops):
+    machine = Machine(state=State.PUBLISHING)
+    assert machine.stop(reason) == ([Effect.DROP_FILES] if drops else [])
+    assert machine.stop_reason is None
+
+
+def test_the_stop_that_ended_the_process_is_none_of_its_files_when_it_is_said_again():
+    machine = Machine(state=State.PUBLISHING, stop_reason=StopReason.USER)
+    assert machine.stop(StopReason.USER, repeated=True) == []
+    assert machine.stop(StopReason.USER) == [Effect.DROP_FILES]
+
+
+def test_a_stop_that_was_asked_for_while_the_line_was_down_reaches_the_files():
+    machine = Machine(state=State.PUBLISHING)
+    assert machine.stop(StopReason.USER, repeated=True) == [Effect.DROP_FILES]
+
+
+def test_a_stop_before_the_process_ends_the_preparation():
+    machine = Machine()
+    machine.accepted()
+    assert machine.stop(StopReason.USER) == [Effect.ABANDON]
 
 
 def test_an_event_that_can_not_come_tells_the_story():

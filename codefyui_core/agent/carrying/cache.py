@@ -7,6 +7,7 @@ people may delete all of it at any time.
 import asyncio
 import logging
 import os
+import re
 import stat
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -16,12 +17,13 @@ from weakref import WeakValueDictionary
 
 from codefyui_core.agent.disk import Disk
 from codefyui_core.agent.folder import Owner, read_owner_file, write_owner_file
-from codefyui_core.errors import Corrupt
+from codefyui_core.errors import Corrupt, Refused
 from codefyui_core.files import sha256_of
 from codefyui_core.ids import Sha256
 
 from .copies import Stamp, open_file
 
+_SHA256 = re.compile(r"[0-9a-f]{64}")
 ORPHAN_S = 24 * 3600.0
 """Of a half fetched file that no process owns any more, since its last change."""
 
@@ -69,7 +71,7 @@ class InputCache:
 
     def open(self, sha256: Sha256) -> int:
         """A descriptor for reading. Raises: FileNotFoundError when somebody deleted it."""
-        return open_file(self._folder / sha256)
+        return open_file(self._path(sha256))
 
     async def has(self, sha256: Sha256, size_bytes: int) -> bool:
         """It is there, and whole."""
@@ -110,6 +112,12 @@ class InputCache:
         except OSError:
             return 0
 
+    def _path(self, sha256: Sha256) -> Path:
+        """Raises: Refused for what is no hash: it would be another place."""
+        if not _SHA256.fullmatch(sha256):
+            raise Refused(f"{sha256[:80]!r} is no SHA-256")
+        return self._folder / sha256
+
     def _settle(self, sha256: Sha256, size_bytes: int, into: Path, said: Sha256 | None) -> None:
         try:
             size = into.stat().st_size
@@ -125,12 +133,13 @@ class InputCache:
         finally:
             os.close(descriptor)
         into.chmod(0o600)
-        into.replace(self._folder / sha256)
+        path = self._path(sha256)
+        into.replace(path)
         self._disk.sync_folder(self._folder)
-        self._verified[sha256] = Stamp.of((self._folder / sha256).stat())
+        self._verified[sha256] = Stamp.of(path.stat())
 
     def _check(self, sha256: Sha256, size_bytes: int) -> bool:
-        path = self._folder / sha256
+        path = self._path(sha256)
         try:
             found = path.lstat()
         except FileNotFoundError:

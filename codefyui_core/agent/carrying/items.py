@@ -89,9 +89,9 @@ def kind_of(path: Path, folders: Folders) -> tuple[str, bool]:
     Raises: Refused for what can't travel.
     """
     relative = folders.relative(path)
-    if relative is None:
-        raise Refused("it lies outside the run's folder")
     try:
+        if relative is None or folders.relative(path.resolve()) is None:
+            raise Refused("it lies outside the run's folder")
         check_name(relative)
         mode = path.lstat().st_mode
     except BadName as error:

@@ -19,7 +19,6 @@ from pydantic import Field, TypeAdapter, ValidationError
 from codefyui_core.files import write_private
 from codefyui_core.plugin.values import JsonObject, Model
 
-NAME = "files.log"
 REWRITE_BYTES = 4 << 20
 """Of lines that newer ones replace, before the file is written anew."""
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from codefyui_core.agent.folder import JOURNAL
 from codefyui_core.agent.spool import Spool
 from codefyui_core.agent.stream import item
 from codefyui_core.plugin.values import JsonObject
@@ -14,7 +15,7 @@ from codefyui_core.runs.status import ArtifactState
 from codefyui_core.wire.messages import ItemKind
 
 from .copies import Stamp
-from .journal import NAME, Journal, Recorded
+from .journal import Journal, Recorded
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,9 +35,9 @@ class Left:
 
 def read_left(path: Path, spool: Spool, log: logging.Logger, *, goes_on: bool) -> Left | None:
     """None: it had no files."""
-    if not (path / NAME).exists():
+    if not (path / JOURNAL).exists():
         return None
-    ledger = Journal(path / NAME, log).ledger
+    ledger = Journal(path / JOURNAL, log).ledger
     known = frozenset(_told(spool))
     told = [
         item(ItemKind.EVENT, one.payload, type=EventType.ARTIFACT, ts=one.ts)

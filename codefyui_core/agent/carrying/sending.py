@@ -151,7 +151,7 @@ class Sending:
                 self._done += 1
                 self._dropped += 1
                 await self._leave(item)
-            except CodefyError as error:
+            except (CodefyError, OSError) as error:
                 self._done += 1
                 self.log.warning("run %s: %s stays on this machine: %s", self.run_id, item.name, error)
                 await self._warn_left(item.name, error)

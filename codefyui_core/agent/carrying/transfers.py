@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from codefyui_core.agent.folder import JOURNAL
 from codefyui_core.agent.stream import Stream
 from codefyui_core.clocks import AttentiveClock
 from codefyui_core.plugin.storage import InputItem, StorageSession
@@ -16,7 +17,7 @@ from .cache import InputCache
 from .fetching import Fetching
 from .grants import Grants
 from .halt import Halt
-from .journal import NAME, Journal
+from .journal import Journal
 from .progress import Reports
 from .sending import Sending
 from .tries import Line, Tries
@@ -115,7 +116,7 @@ def _remove_empty(folder: Path) -> None:
 
 def journal_of(spool: Path, log: logging.Logger) -> Journal:
     """Blocking."""
-    return Journal(spool / NAME, log)
+    return Journal(spool / JOURNAL, log)
 
 
 def tries_of(work: Work, means: Means, halt: Halt, log: logging.Logger) -> Tries:

@@ -13,6 +13,7 @@ from .grants import Grants
 from .halt import Halt
 from .window import Waits, Window
 
+ASK_EVERY_S = 1.0
 T = TypeVar("T")
 
 
@@ -47,6 +48,8 @@ class Tries:
         self._line = line
         self._clock = clock
         self._log = log
+        self._asked: tuple[int, float] | None = None
+        """For what came after which version, and when."""
         self._remove = clock.on_pause(self.window.paused)
 
     def close(self) -> None:
@@ -122,7 +125,11 @@ class Tries:
             await self.halt.pause(passed)
 
     def _ask(self, why: str, *, have: int) -> None:
-        key = self._key
+        """Once a second at most, however many files wait for it."""
+        key, now = self._key, self._clock.monotonic()
+        if self._asked is not None and self._asked[0] == have and now - self._asked[1] < ASK_EVERY_S:
+            return
+        self._asked = have, now
         self._line.want_grant(WantGrant(run_id=key.run_id, attempt=key.attempt, have_version=have, why=why))
 
 

@@ -144,6 +144,15 @@ async def test_a_hostile_name_fails_the_run_and_writes_nothing(carried, name):
     assert not list(carried.line.user_data.rglob("up.csv"))
 
 
+@pytest.mark.parametrize("sha256", ["../../x", "ABC", "a" * 63, "/etc/passwd"])
+async def test_a_hash_that_is_none_fails_the_run_and_names_no_file(carried, sha256):
+    item = carried.upload("a.csv").model_copy(update={"sha256": sha256})
+    await carried.line.agent()
+    end = await ended(carried, await carried.assign("r1", item))
+    assert (end["outcome"], end["cause"]) == ("failed", "storage")
+    assert "is no SHA-256" in end["error"]
+
+
 async def test_a_busy_backend_is_tried_again(carried):
     carried.use(BusyBackend(carried.spool, times=3))
     await carried.line.agent()

@@ -166,7 +166,7 @@ async def test_a_folder_is_sent_file_by_file_once_the_run_is_over(carried):
     assert not any(one["is_folder"] for one in found)
 
 
-@pytest.mark.parametrize("place", ["outside", "link", "absent", "nothing"])
+@pytest.mark.parametrize("place", ["outside", "link", "linked folder", "absent", "nothing"])
 async def test_what_lies_elsewhere_or_is_no_file_stays_with_a_warning(carried, tmp_path, place):
     await carried.line.agent()
     stored, process = await carried.begin()
@@ -176,6 +176,9 @@ async def test_what_lies_elsewhere_or_is_no_file_stays_with_a_warning(carried, t
     if place == "link":
         path.unlink()
         path.symlink_to(outside)
+    if place == "linked folder":
+        path = path.parent / "elsewhere/secret.txt"
+        path.parent.symlink_to(outside.parent)
     payload = {"artifact_id": "a1", "kind": "checkpoint", "name": "a.pt", "path": str(path)}
     if place == "outside":
         payload["path"] = str(outside)

@@ -240,3 +240,11 @@ async def test_a_halt_cancels_a_transfer_that_hangs(world, monkeypatch):
     with pytest.raises(TransferStopped):
         await task
     assert ended.is_set()
+
+
+async def test_files_that_wait_for_the_same_grant_ask_for_it_once(world):
+    tasks = [world.start(str(number), Expired("ran out")) for number in range(8)]
+    await world.manual.settle()
+    assert len(world.wants) == 1
+    world.grant(1)
+    await asyncio.gather(*tasks)
