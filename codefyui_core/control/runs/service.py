@@ -182,6 +182,14 @@ class RunService:
             link=workers.link,
         )
         grace_s = settings.worker_resume_grace_s
+        self._settling = Settling(
+            board=self.board,
+            storages=self._storages,
+            tasks=self._tasks,
+            clock=clock,
+            log=log,
+            window_s=grace_s,
+        )
         self._desk = WorkerDesk(
             db=db,
             board=self.board,
@@ -191,14 +199,7 @@ class RunService:
                 board=self.board, storages=self._storages, clock=clock, log=log, window_s=grace_s
             ),
             grants=self._grants,
-            settling=Settling(
-                board=self.board,
-                storages=self._storages,
-                tasks=self._tasks,
-                clock=clock,
-                log=log,
-                window_s=grace_s,
-            ),
+            settling=self._settling,
             places=self._places,
             reasons=self._reasons,
             workers=workers,
@@ -251,7 +252,7 @@ class RunService:
             stores=stores,
             log=log,
             keep_last=settings.run_retention_keep_last,
-            forget=(self.outputs.forget, forget),
+            forget=(self._settling.let_go, self.outputs.forget, forget),
         )
         self.reader = Reader(
             db=db,

@@ -1,5 +1,6 @@
 """When a storage backend hears that nothing more comes from an attempt, and what is asked of it when a run goes."""
 
+import asyncio
 from types import SimpleNamespace
 
 import pytest
@@ -191,6 +192,38 @@ async def test_a_busy_backend_is_told_again_and_one_that_refuses_is_not(crate, k
     await agent.finish(second)
     await kit.until(lambda: not room.crate.failures)
     await told(room, kit, (run_id, 1))
+
+
+async def test_a_backend_is_not_told_of_both_ends_at_once(crate, kit, files):
+    room = await crate.open()
+    agent, run_id, key = await executing(room, files)
+    gate, asked = asyncio.Event(), asyncio.Event()
+
+    async def settled(given):
+        asked.set()
+        await gate.wait()
+        room.crate.settled_attempts.append((given.run.id, given.attempt.number))
+
+    room.crate.settled = settled
+    await agent.finish(key)
+    await asked.wait()
+    deleting = asyncio.create_task(room.service.delete(run_id))
+    await room.settled()
+    assert room.crate.orders == []
+    gate.set()
+    await deleting
+    assert (room.crate.settled_attempts, len(room.crate.orders)) == ([(run_id, 1)], 1)
+
+
+async def test_a_run_that_is_removed_does_not_wait_for_its_busy_backend(crate, kit, files):
+    room = await crate.open()
+    agent, run_id, key = await executing(room, files)
+    room.crate.failures = [Busy("away")]
+    await agent.finish(key)
+    await kit.until(lambda: not room.crate.failures)
+    await kit.until(lambda: room.time._sleepers)
+    assert (await room.service.delete(run_id))["deleted"]
+    assert (room.crate.settled_attempts, len(room.crate.orders)) == ([], 1)
 
 
 # ---------------------------------------------------------------- a run that goes
