@@ -93,7 +93,7 @@ class Tries:
             if self.window.used_up(self._clock.monotonic()):
                 raise Busy("its storage ticket didn't come again")
             self.window.failed(self._clock.monotonic())
-            self._ask("the agent was started again", have=0)
+            self._ask("lost", have=0)
             await self.halt.pause(self._clock.delay(waits.next_s()), self._grants.whole())
 
     async def _once(self, name: str, once: Callable[[], Coroutine[Any, Any, T]]) -> T:
@@ -119,7 +119,7 @@ class Tries:
         self._log.info("%s: %s; tried again within %g s", name, error, wait_s)
         passed = self._clock.delay(wait_s)
         if expired:
-            self._ask("it ran out", have=version)
+            self._ask("expired", have=version)
             await self.halt.pause(passed, self._grants.newer(version))
         else:
             await self.halt.pause(passed)

@@ -176,7 +176,7 @@ async def test_grants_are_renewed_when_they_ran_out_and_are_in_no_file_log_or_pr
         grant = backend.grant_now().model_dump(mode="json") | {"secret": "s3cr3t-grant"}
         inputs = [carried.upload(f"{n}.csv", str(n).encode()) for n in range(3)]
         stored, process = await carried.begin("r1", *inputs, grant=grant, grant_version=1)
-        assert {want.why for want in carried.wants} == {"it ran out"}
+        assert {want.why for want in carried.wants} == {"expired"}
         assert all(want.have_version >= 1 for want in carried.wants)
         files = [path for path in carried.line.user_data.rglob("*") if path.is_file()]
         assert any(path.name == "files.log" for path in files)

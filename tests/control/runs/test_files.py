@@ -464,6 +464,38 @@ async def test_grants_are_renewed_when_due_when_asked_for_and_after_a_restart(st
     assert versions() == [2, 3, 4]
 
 
+@pytest.mark.point(44)
+@pytest.mark.parametrize("server_too", [False, True])
+async def test_an_agent_that_lost_its_memory_gets_backend_and_ticket_with_the_grant(
+    stored, table, kit, server_too
+):
+    agent = await stored.worker()
+    run_id = await stored.submit(table, target="box")
+    key = await agent.accept(run_id)
+    await agent.report(key, agent.exited())
+    agent.spool[key].phase = "publishing"
+    (assign,) = agent.assigns(run_id)
+    if server_too:
+        await stored.restart()
+    else:
+        await agent.drop()
+    agent.received.clear()
+    verdicts = await agent.connect()
+    assert verdicts[run_id].kind == "resume"
+    want = WantGrant(run_id=run_id, attempt=1, have_version=0, why="lost")
+    await stored.service.want_grant(agent.id, want)
+
+    def whole():
+        return [one for one in agent.received if isinstance(one, GrantMessage) and one.ticket is not None]
+
+    newest = (await kit.until(whole))[-1]
+    assert (newest.backend, newest.ticket) == ("crate", assign.ticket)
+    assert newest.grant == {"expires_in_s": None, "renew_in_s": 50.0}
+    assert newest.version > assign.grant_version
+    await agent.report(key, agent.end())
+    assert await stored.status(run_id) == "succeeded"
+
+
 # ---------------------------------------------------------------- retention
 
 
