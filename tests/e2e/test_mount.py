@@ -1,7 +1,9 @@
 """A folder that server and workers share, each at a path of its own: real servers and agents, two symbolic links."""
 
+import io
 import json
 import urllib.request
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -177,6 +179,8 @@ def test_artifacts_are_listed_at_the_servers_path_and_can_be_downloaded(nas: Sit
         assert row["path"] == str(nas.data / relative)
         assert Path(row["path"]).exists()
     assert download(nas, trained, checkpoint["id"]) == b"weights " * 1000
+    with zipfile.ZipFile(io.BytesIO(download(nas, trained, board["id"]))) as archive:
+        assert [Path(name).name for name in archive.namelist()] == ["events"]
 
 
 @pytest.mark.spec("mount/agent-flag-label-equals-path", "agent/mount-flag-names-folder")

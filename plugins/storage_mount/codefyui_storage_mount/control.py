@@ -58,6 +58,7 @@ class MountControl(StorageControl[MountTicket, Receipt, Grant, MountFacts]):
     async def start(self) -> None:
         label = self._host.settings(MountSettings).mount_label
         self._shared = await asyncio.to_thread(self._look, label)
+        self._host.log.info("%s", self.condition())
 
     def _look(self, label: str) -> Shared:
         shared = Shared.of(self._host.folders, label)
@@ -198,9 +199,7 @@ class MountControl(StorageControl[MountTicket, Receipt, Grant, MountFacts]):
     def place(self, stored: StoredObject) -> Place:
         if not self._holds(stored):
             return Place(path=None, downloadable=False)
-        return Place(
-            path=str(self._folder.root / stored.relative_path), downloadable=stored.size_bytes is not None
-        )
+        return Place(path=str(self._folder.root / stored.relative_path))
 
     async def read(self, stored: StoredObject, span: tuple[int, int | None] | None) -> Reading:
         if not self._holds(stored):

@@ -98,14 +98,18 @@ def _digest(file: BinaryIO) -> str:
 
 
 def readable_path(root: Path, name: str) -> Path:
-    """Where to read an object.
+    """Where to read an object, a file or a folder.
 
-    Raises: Refused when it is gone, when this user may not read it, or when its name leads elsewhere by now.
+    Raises: Refused when it is gone, when this user may not read it, or when its name leads elsewhere by now;
+    Busy.
     """
     try:
         real = real_name(root, name)
-        with SafeFolder(root.resolve()) as folder, folder.read(real):
-            return root.resolve() / real
+        path = root.resolve() / real
+        if not path.is_dir():
+            with SafeFolder(root.resolve()) as folder, folder.read(real):
+                pass
+        return path
     except FileNotFoundError as error:
         raise Refused(
             f"{root / name} is gone; it was moved or removed by hand", code="artifact.not_found"

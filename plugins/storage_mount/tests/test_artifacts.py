@@ -185,7 +185,10 @@ async def test_a_folder_is_one_object_and_goes_as_one(
     said = await publish(session, board)
     stored = await control.accept(given, output("output/board", "tensorboard"), said)
     assert (stored.size_bytes, stored.sha256, stored.relative_path) == (None, None, "output/board")
-    assert not control.place(stored).downloadable
+    assert control.place(stored).downloadable
+    reading = await control.read(stored, None)
+    assert isinstance(reading, LocalFile)
+    assert reading.path.samefile(board)
     await control.discard(discard(given, stored))
     assert not board.exists()
 

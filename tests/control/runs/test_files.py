@@ -387,6 +387,25 @@ async def test_a_receipt_is_accepted_before_its_event_is_stored(stored, table, k
     await kit.until(lambda: stored.store.ended == [run_id])
 
 
+@pytest.mark.spec("mount/artifact-of-unheld-mount-has-null-path")
+async def test_what_has_a_label_is_never_shown_at_its_workers_path(stored, table, kit, monkeypatch):
+    agent = await stored.worker()
+    run_id = await stored.submit(table, target="box")
+    key = await agent.accept(run_id)
+
+    async def accept(given, output, receipt):
+        name = output.relative_path
+        return StoredObject(
+            key=output.key, kind="x", name=name, relative_path=name, size_bytes=1, sha256=None, label="data"
+        )
+
+    monkeypatch.setattr(stored.store, "accept", accept)
+    await agent.report(key, artifact(kit, "k1", receipt={"size_bytes": 1}))
+    (row,) = await stored.service.artifacts(run_id)
+    assert (row["state"], row["path"], row["label"]) == ("stored", None, "data")
+    await agent.finish(key)
+
+
 async def test_a_busy_backend_holds_a_batch_back_for_a_while_and_then_leaves_the_file(stored, table, kit):
     stored.store.grant = None
     agent = await stored.worker()
