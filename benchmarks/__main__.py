@@ -12,7 +12,10 @@ from .measure import Row
 from .plan import Effort
 from .report import document, machine, table, write
 
-NAMES = ("engine-overhead", "events", "drain", "fleet", "dead-line", "queue", "memory", "start", "first-node")
+NAMES = (
+    *("engine-overhead", "events", "drain", "fleet", "dead-line", "queue", "memory", "start", "first-node"),
+    "transfer",
+)
 RESULTS = Path(__file__).parent / "results"
 
 
