@@ -5,7 +5,7 @@ Keys are in memory alone: in no file, no log, no environment.
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -28,7 +28,8 @@ from codefyui_core.plugin import (
 from .client import BucketClient, Keys, boto3_version
 from .fetching import Fetch
 from .models import S3Facts, S3Grant, S3Receipt, S3Ticket, UploadBegun, UploadNotes, input_key, output_key
-from .problems import Missing
+from .naming import Names
+from .problems import AlreadyThere, Missing, NotOffered
 from .threads import Threads
 from .uploading import ONE_PIECE_BYTES, Parts, Sent, send_whole
 
@@ -82,6 +83,7 @@ class S3Session(StorageSession[S3Receipt, S3Grant]):
         self._ticket = ticket
         self._client: BucketClient | None = None
         self._slots = asyncio.Semaphore(PARTS_AT_ONCE)
+        self._names = Names()
 
     async def renewed(self, grant: S3Grant) -> None:
         """Each request that begins from now on is signed with these."""
@@ -109,31 +111,57 @@ class S3Session(StorageSession[S3Receipt, S3Grant]):
             raise Refused(f"{item.name} is no longer in the bucket: {error}; queue the run again") from None
 
     async def publish(self, output: Output, path: Path, notes: Notes, progress: Progress) -> S3Receipt:
-        key = output_key(
+        begun = _read(notes.read())
+        if begun is not None and self._names.own(begun.key, output.key):
+            with suppress(AlreadyThere):
+                return await self._send(begun.key, path, notes, progress, only_if_absent=True)
+            self._names.taken(begun.key)
+        base = output_key(
             self._ticket.prefix,
             self._attempt.run_id,
             kind=output.kind,
             name=output.name,
             relative_path=output.relative_path,
         )
+        for key, own in self._names.for_output(base, output.key):
+            try:
+                return await self._send(key, path, notes, progress, only_if_absent=not own)
+            except AlreadyThere:
+                self._names.taken(key)
+            except NotOffered:  # stores that don't know If-None-Match
+                return await self._send(key, path, notes, progress, only_if_absent=False)
+        raise AssertionError("there is always a next number")
+
+    async def _send(
+        self, key: str, path: Path, notes: Notes, progress: Progress, *, only_if_absent: bool
+    ) -> S3Receipt:
         size = (await self._threads.run(path.stat)).st_size
         if size < ONE_PIECE_BYTES:
             data = await self._threads.run(path.read_bytes)
-            return _receipt(await send_whole(self._newest(), key, data, progress))
-        parts = Parts(
-            path=path,
-            size_bytes=size,
-            key=key,
-            client=self._newest,
-            memory=_Memory(self._host, self._attempt, notes),
-            slots=self._slots,
-            progress=progress,
-        )
-        return _receipt(await parts.send(_read(notes.read())))
+            sent = await send_whole(self._newest(), key, data, progress, only_if_absent=only_if_absent)
+        else:
+            parts = Parts(
+                path=path,
+                size_bytes=size,
+                key=key,
+                client=self._newest,
+                memory=_Memory(self._host, self._attempt, notes),
+                slots=self._slots,
+                progress=progress,
+                only_if_absent=only_if_absent,
+            )
+            sent = await parts.send(_read(notes.read()))
+        return _receipt(key, sent)
 
 
-def _receipt(sent: Sent) -> S3Receipt:
-    return S3Receipt(sha256=sent.sha256, size_bytes=sent.size_bytes, etag=sent.etag, upload_id=sent.upload_id)
+def _receipt(key: str, sent: Sent) -> S3Receipt:
+    return S3Receipt(
+        key=key,
+        sha256=sent.sha256,
+        size_bytes=sent.size_bytes,
+        etag=sent.etag,
+        upload_id=sent.upload_id,
+    )
 
 
 def _read(notes: JsonObject) -> UploadNotes | None:

@@ -46,6 +46,7 @@ from .models import (
     output_key,
     run_folder,
 )
+from .naming import is_named_after
 from .offering import offer
 from .probe import bucket_of
 from .reading import stream
@@ -126,13 +127,16 @@ class S3Control(StorageControl[S3Ticket, S3Receipt, S3Grant, S3Facts]):
 
     async def accept(self, given: Assignment[S3Ticket], output: Output, receipt: S3Receipt) -> StoredObject:
         ticket = given.ticket
-        key = output_key(
+        base = output_key(
             ticket.prefix,
             given.run.id,
             kind=output.kind,
             name=output.name,
             relative_path=output.relative_path,
         )
+        key = receipt.key or base
+        if not is_named_after(key, base):
+            raise Refused(f"{key!r} is no key that {output.name} may have")
         found = await self._current(ticket.bucket).call("head_object", key)
         if not _is_what_was_sent(receipt, found):
             raise Refused(f"{key} in bucket {ticket.bucket.name} is not what its worker uploaded")

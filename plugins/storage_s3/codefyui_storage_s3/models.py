@@ -50,6 +50,8 @@ class S3Grant(Grant):
 class S3Receipt(Receipt):
     """What the bucket answered to an upload."""
 
+    key: str = Field(default="", max_length=2048)
+    """Of the object; empty: the one that follows from its name."""
     etag: str = Field(default="", max_length=256)
     upload_id: str = Field(default="", max_length=2048)
     """Of a multipart upload; empty for a file sent in one piece."""

@@ -111,9 +111,11 @@ class Halves:
         return stored
 
 
-def output_of(data: bytes, *, kind: str = "checkpoint", name: str = "digits/epoch-1.pt") -> Output:
+def output_of(
+    data: bytes, *, kind: str = "checkpoint", name: str = "digits/epoch-1.pt", key: str = ""
+) -> Output:
     relative = name if kind == "output" else f"models/{name}"
-    key = hashlib.sha256(f"{kind}/{name}".encode()).hexdigest()[:32]
+    key = key or hashlib.sha256(f"{kind}/{name}".encode()).hexdigest()[:32]
     return Output(key=key, kind=kind, name=name, relative_path=relative, size_bytes=len(data))
 
 

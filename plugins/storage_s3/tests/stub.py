@@ -147,6 +147,8 @@ class Stub:
         if asked.method == "PUT":
             parts[int(asked.query["partNumber"])] = asked.body
             return Says(headers={"ETag": f'"{hashlib.md5(asked.body).hexdigest()}"'})
+        if asked.headers.get("if-none-match") == "*" and asked.path in self.objects:
+            return error("PreconditionFailed", 412)
         del self.uploads[asked.query["uploadId"]]
         if asked.method == "DELETE":
             return Says(204)

@@ -1,0 +1,53 @@
+"""Which key an output gets when others of its run have the same name: a run may record ``epoch-1.pt`` of two loops, or one
+file as it was at several times. Pure.
+"""
+
+import re
+from collections.abc import Iterator
+from itertools import count
+from pathlib import PurePosixPath
+
+
+def numbered(key: str, number: int) -> str:
+    """``best.pt``, ``best-1.pt``, ``best-2.pt``, …"""
+    path = PurePosixPath(key)
+    return str(path.with_stem(f"{path.stem}-{number}")) if number else key
+
+
+def is_named_after(key: str, base: str) -> bool:
+    """One of the keys that an output of this name may have."""
+    if key == base:
+        return True
+    path = PurePosixPath(base)
+    pattern = re.escape(f"{path.parent}/{path.stem}") + r"-[1-9][0-9]{0,5}" + re.escape(path.suffix)
+    return re.fullmatch(pattern, key) is not None
+
+
+class Names:
+    """Of one session. What is in the bucket from before is found out by asking for an absent object."""
+
+    def __init__(self) -> None:
+        self._owners: dict[str, str | None] = {}
+        """Key -> the output that has it; None: something that was there."""
+        self._next: dict[str, int] = {}
+
+    def for_output(self, base: str, output: str) -> Iterator[tuple[str, bool]]:
+        """Keys to try, each with whether it is the output's own already. Say ``taken`` of one that isn't free."""
+        for key, owner in self._owners.items():
+            if owner == output and is_named_after(key, base):
+                yield key, True
+                break
+        for number in count(self._next.get(base, 0)):
+            key = numbered(base, number)
+            if key in self._owners:
+                continue
+            self._next[base] = number + 1
+            self._owners[key] = output
+            yield key, False
+
+    def own(self, key: str, output: str) -> bool:
+        """The output was begun under this key by a process before. False: another has it by now."""
+        return self._owners.setdefault(key, output) == output
+
+    def taken(self, key: str) -> None:
+        self._owners[key] = None
