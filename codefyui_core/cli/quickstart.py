@@ -120,7 +120,7 @@ def example_file(context: Context) -> Path:
 def report(api: HttpApi, row: dict[str, Any]) -> None:
     """What came out, where it is, what to do next."""
     artifacts = cast("list[dict[str, Any]]", api.call("GET", f"/api/runs/{row['id']}/artifacts"))
-    models = [artifact for artifact in artifacts if artifact["kind"] == "export"]
+    models = [artifact for artifact in artifacts if artifact["kind"] == "output"]
     accuracy = (row.get("final_metrics") or {}).get("val_accuracy")
     click.echo()
     click.echo(f"val_accuracy  {accuracy:.4f}" if accuracy is not None else "val_accuracy  not reported")

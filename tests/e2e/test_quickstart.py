@@ -38,11 +38,11 @@ def test_quickstart_trains_a_model_on_a_worker_and_stop_ends_both(home: Site) ->
     artifacts = site.get(f"/api/runs/{run_id}/artifacts")
     kinds = [artifact["kind"] for artifact in artifacts]
     assert kinds.count("checkpoint") == 4
-    assert kinds.count("export") == 1
+    assert kinds.count("output") == 1
     for artifact in artifacts:
         assert artifact["state"] == "stored"
         assert Path(artifact["path"]).stat().st_size == artifact["size_bytes"] > 0
-    model = next(artifact for artifact in artifacts if artifact["kind"] == "export")
+    model = next(artifact for artifact in artifacts if artifact["kind"] == "output")
     assert model["path"] in said.replace("\n", "")
 
     again = site.spawn("quickstart", words, user_data=site.user_data)

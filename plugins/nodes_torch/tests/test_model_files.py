@@ -51,7 +51,7 @@ def test_weights_come_back(name, format_, written, context):
     loaded = execute(ModelLoader, {"model": other}, context, path=written)
     assert loaded["model"] is other
     assert same(model, other)
-    assert context.artifacts[0][:2] == ("export", context.root / "models" / written)
+    assert context.artifacts[0][:2] == ("output", context.root / "models" / written)
 
 
 def test_a_full_model_comes_back_without_a_model_wired(context):
@@ -200,7 +200,7 @@ def test_a_checkpoint_brings_weights_state_and_groups_back(context):
         network(torch.ones(1, 2)).sum().backward()
         adam.step()
     assert torch.equal(model.weight, other.weight)
-    assert context.artifacts[0][0] == "checkpoint"
+    assert context.artifacts[0][0] == "output"
 
 
 def test_the_typed_epoch_wins_and_no_losses_are_an_empty_tensor(context):

@@ -58,6 +58,6 @@ class CheckpointSaver(TorchNode):
         path = context.output_file(Family.MODELS, name)
         write_checkpoint(path, contents(model=model, optimizer=optimizer, epoch=epoch, losses=numbers))
         if context.records:
-            context.artifact("checkpoint", path, {"epoch": epoch})
+            context.artifact("output", path, {"epoch": epoch})
         context.log(f"checkpoint models/{name}")
         return {"path": str(path), "model": model}

@@ -71,7 +71,7 @@ class ModelSaver(Node):
             content = model.state_dict() if mode == "state_dict" else _full(model)
             write_whole(path, lambda file: torch.save(content, file))
         if context.records:
-            context.artifact("export", path, {"format": format_, "save_mode": mode})
+            context.artifact("output", path, {"format": format_, "save_mode": mode})
         context.log(f"saved models/{name}")
         return {"path": str(path), "model": model}
 
