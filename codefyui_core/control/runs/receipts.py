@@ -63,10 +63,15 @@ class Receipts:
         return None
 
     async def _tell(self, record: RunRecord, payload: Mapping[str, Any]) -> None:
-        given, store = self._store(record)
         message = payload.get("message")
-        if given is None or store is None or not isinstance(message, dict):
+        if record.now.backend not in self._storages.backends or not isinstance(message, dict):
             return
+        given, store = self._store(record)
+        if given is None or store is None:
+            if self._waited_enough(record.id, ""):
+                self._log.warning("run %s: its storage backend isn't on; a message to it is lost", record.id)
+                return
+            raise _not_on(record)
         try:
             await store.told(given, message)
         except Busy:
@@ -85,10 +90,12 @@ class Receipts:
             return None
         row = rows[0]
         receipt = payload.get("receipt")
-        given, store = self._store(record)
-        if not isinstance(receipt, dict) or given is None or store is None:
+        if not isinstance(receipt, dict) or record.now.backend not in self._storages.backends:
             return _changed(row, backend=record.now.backend or NOWHERE, state=ArtifactState.ON_WORKER)
+        given, store = self._store(record)
         try:
+            if given is None or store is None:
+                raise _not_on(record)
             stored = await self._accept(record, store, given, row, receipt)
         except Busy:
             if self._waited_enough(record.id, row.artifact_id):
@@ -127,6 +134,11 @@ class Receipts:
     def _waited_enough(self, run_id: str, artifact_id: str) -> bool:
         since = self._busy_since.setdefault((run_id, artifact_id), self._clock.monotonic())
         return self._clock.monotonic() - since > self._window_s
+
+
+def _not_on(record: RunRecord) -> Busy:
+    """After a start of the server, backends come one by one."""
+    return Busy(f"the storage backend {record.now.backend} isn't on")
 
 
 def stored_row(stored: StoredObject, backend: str, said: ArtifactRow | None = None) -> ArtifactRow:

@@ -422,6 +422,32 @@ async def test_a_busy_backend_holds_a_batch_back_for_a_while_and_then_leaves_the
     assert row["state"] == "on_worker"
 
 
+@pytest.mark.point(44)
+@pytest.mark.parametrize("comes", [True, False])
+async def test_what_comes_before_its_backend_is_on_after_a_start_waits_for_it(stored, table, kit, comes):
+    stored.store.grant = None
+    agent = await stored.worker()
+    run_id = await stored.submit(table, target="box")
+    key = await agent.accept(run_id)
+    await stored.restart()
+    store = stored.stores.pop("crate")
+    await agent.connect()
+    told = {"kind": "told", "payload": {"backend": "crate", "message": {"upload": "u1"}}}
+    agent.note(key, told, artifact(kit, "k1", receipt={"size_bytes": 1}))
+    assert await agent.deliver(key, 2) is None
+    assert await agent.deliver(key, 2) is None
+    if comes:
+        stored.stores["crate"] = store
+    else:
+        await stored.pass_time(301)
+        assert await agent.deliver(key, 2) is None
+        await stored.pass_time(301)
+    await agent.deliver(key, 2)
+    (row,) = await stored.service.artifacts(run_id)
+    assert row["state"] == ("stored" if comes else "on_worker")
+    assert store.messages == ([{"upload": "u1"}] if comes else [])
+
+
 async def test_a_refused_receipt_leaves_the_file_on_its_worker(stored, table, kit):
     agent = await stored.worker()
     run_id = await stored.submit(table, target="box")
