@@ -288,7 +288,7 @@ class Assembly:
             carrying=Means(
                 cache=cache,
                 clock=self.clock,
-                line=Line(want_grant=self._send, contact=self._contact),
+                line=Line(want_grant=self._send, contact=self._contact, news=self._connected_anew),
                 runs=self.places.runs,
             ),
         )
@@ -321,6 +321,10 @@ class Assembly:
         session = None if self.link is None else self.link.session
         if session is not None and session.welcomed:
             session.send(message)
+
+    async def _connected_anew(self) -> None:
+        if self.link is not None:
+            await self.link.next_welcome()
 
     async def _contact(self) -> None:
         """Until there is a line. An agent with one run, or one that stops, has nobody who would wait for it."""

@@ -9,7 +9,8 @@ from pydantic import JsonValue
 
 from codefyui_core.errors import Busy, CodefyError, Refused
 
-RETRIED = frozenset({408, 429, 502, 503, 504})
+RETRIED = frozenset({408, 429, 502, 503, 504, 507})
+"""507: the disk there is full, and may not stay so."""
 TIMEOUT = aiohttp.ClientTimeout(total=None, sock_connect=30, sock_read=300)
 """A large file over a slow line takes as long as it takes; silence ends a request. What is sent into nowhere ends with
 the session, whose beats find that out."""

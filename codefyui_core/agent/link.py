@@ -88,6 +88,7 @@ class Link:
         """Welcomed, now."""
         self.welcomes = 0
         """How often that was."""
+        self._next_welcome = asyncio.Event()
         self.last_problem = ""
 
     # ------------------------------------------------------------ for others
@@ -110,6 +111,10 @@ class Link:
                     break
                 await asyncio.sleep(0.05)
         self.stop()
+
+    async def next_welcome(self) -> None:
+        """Until the control plane lets us in the next time."""
+        await self._next_welcome.wait()
 
     def hurry(self) -> None:
         """Dial now, if it waits to."""
@@ -203,6 +208,8 @@ class Link:
         await self._keep(self._dial)
         self.connected.set()
         self.welcomes += 1
+        self._next_welcome.set()
+        self._next_welcome = asyncio.Event()
         self._away.cancel()
         await self.dialer.notice(AgentEventKind.ACCEPTED)
 

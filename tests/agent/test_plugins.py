@@ -53,7 +53,7 @@ async def test_requests_carry_the_credential_and_the_attempts_fence(server):
     assert seen[0][1]["X-CodefyUI-Attempt"] == "2.lease"
 
 
-@pytest.mark.parametrize("status", [408, 429, 502, 503, 504])
+@pytest.mark.parametrize("status", [408, 429, 502, 503, 504, 507])
 async def test_what_may_pass_is_busy(server, status):
     way, _ = server
     with pytest.raises(Busy) as caught:

@@ -25,6 +25,8 @@ class Line:
     """Lost while there is none."""
     contact: Callable[[], Awaitable[None]]
     """Returns when there is a connection; at once where nobody would wait for one."""
+    news: Callable[[], Awaitable[None]]
+    """Returns when there is a new connection."""
 
 
 class Tries:
@@ -122,7 +124,7 @@ class Tries:
             self._ask("expired", have=version)
             await self.halt.pause(passed, self._grants.newer(version))
         else:
-            await self.halt.pause(passed)
+            await self.halt.pause(passed, _awaited(self._line.news()))
 
     def _ask(self, why: str, *, have: int) -> None:
         """Once a second at most, however many files wait for it."""

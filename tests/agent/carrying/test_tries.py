@@ -25,6 +25,7 @@ class World:
         self.ticking = asyncio.create_task(self.clock.run())
         self.contact = asyncio.Event()
         self.contact.set()
+        self.news = asyncio.Event()
         self.wants = []
         self.grants = Grants()
         self.halt = Halt()
@@ -32,7 +33,7 @@ class World:
             AttemptKey(run_id="r1", attempt=1),
             grace_s=GRACE_S,
             grants=self.grants,
-            line=Line(want_grant=self.wants.append, contact=self.contact.wait),
+            line=Line(want_grant=self.wants.append, contact=self.contact.wait, news=self.news.wait),
             clock=self.clock,
             halt=self.halt,
             log=logging.getLogger("test"),
@@ -130,6 +131,17 @@ async def test_sleep_of_the_machine_uses_nothing_of_the_window(world):
     assert not slow.done()
     assert not world.tries.window.used_up(world.clock.monotonic())
     slow.cancel()
+
+
+async def test_a_new_connection_ends_a_wait(world):
+    task = world.start("a", *[Busy("no line")] * 5)
+    await world.passes(20)
+    before = len(world.began["a"])
+    world.news.set()
+    await world.manual.settle()
+    assert len(world.began["a"]) > before
+    assert world.began["a"][before] == 20
+    task.cancel()
 
 
 async def test_the_last_try_waits_for_a_connection(world):
