@@ -15,7 +15,6 @@ from codefyui_core.plugin import (
     Output,
     Progress,
     Receipt,
-    Refused,
     Sha256,
     StorageAgent,
     StorageSession,
@@ -66,15 +65,5 @@ class TransferSession(StorageSession[Receipt, Grant]):
 
     async def publish(self, output: Output, path: Path, notes: Notes, progress: Progress) -> Receipt:
         """What a later try needs to know, the control plane knows: where the file goes on."""
-        try:
-            size, limit = (await asyncio.to_thread(path.stat)).st_size, self._ticket.max_upload_bytes
-        except OSError as error:
-            raise Refused(f"{path} can't be read: {error.strerror}", code="artifact.not_found") from error
-        if size > limit:
-            raise Refused(
-                f"{output.name} has {size} bytes, over the server's limit of {limit} (CODEFYUI_MAX_UPLOAD_SIZE)",
-                code="request.too_large",
-            )
         sending = Sending(self._http, self._attempt, output, self._pieces, progress)
-        sha256 = await sending.file(path, size)
-        return Receipt(sha256=sha256, size_bytes=size)
+        return await sending.file(path, self._ticket.max_upload_bytes)

@@ -1,8 +1,10 @@
 """Sends one output: piece by piece, on from where the control plane has it, hashed on the way."""
 
+import hashlib
 from collections.abc import AsyncIterator, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
+from io import FileIO
 from pathlib import Path
 
 from codefyui_core.plugin import (
@@ -13,6 +15,7 @@ from codefyui_core.plugin import (
     Corrupt,
     Output,
     Progress,
+    Receipt,
     Refused,
     Sha256,
 )
@@ -58,8 +61,8 @@ class Sending:
         self._progress = progress
         self._failed: BaseException | None = None
 
-    async def file(self, path: Path, size_bytes: int) -> Sha256:
-        """Its hash, once the control plane has it whole.
+    async def file(self, path: Path, limit_bytes: int) -> Receipt:
+        """The control plane has it whole when this returns.
 
         Raises: StorageProblem, TransferStopped.
         """
@@ -68,10 +71,16 @@ class Sending:
         except OSError as error:
             raise _unreadable(path, error) from error
         try:
-            hashed = HashedFile(file, size_bytes)
-            if size_bytes > min(SMALL_BYTES, self._pieces.n_bytes):
-                return await self._large(hashed, size_bytes)
-            return await self._small(hashed, size_bytes)
+            size, small = await through(lambda: _look(file, min(SMALL_BYTES, self._pieces.n_bytes)))
+            if size > limit_bytes:
+                raise Refused(
+                    f"{self._output.name} has {size} bytes, over the server's limit of {limit_bytes} "
+                    "(CODEFYUI_MAX_UPLOAD_SIZE)",
+                    code="request.too_large",
+                )
+            if small is not None and await self._small(small):
+                return Receipt(sha256=small.sha256, size_bytes=size)
+            return Receipt(sha256=await self._large(HashedFile(file, size), size), size_bytes=size)
         except OSError as error:
             raise _unreadable(path, error) from error
         finally:
@@ -79,18 +88,19 @@ class Sending:
 
     # ------------------------------------------------------------ ways
 
-    async def _small(self, hashed: HashedFile, size_bytes: int) -> Sha256:
-        """One request; where it turns out that a part is there already, as a large one."""
-        sha256 = await hashed.sha256()
+    async def _small(self, small: "Small") -> bool:
+        """One request. False: a part of it is there already, or a proxy takes less at once."""
+        size = len(small.data)
+        self._progress.advance(size)
         try:
-            await self._post(hashed, 0, size_bytes, {"size": str(size_bytes), "sha256": sha256})
+            await self._post(0, size, small.data, {"size": str(size), "sha256": small.sha256})
         except Refused as error:
             if error.code == "proxy.413":
-                self._pieces.shrink(size_bytes, error)
+                self._pieces.shrink(size, error)
             elif error.code not in MOVED:
                 raise
-            return await self._large(hashed, size_bytes)
-        return sha256
+            return False
+        return True
 
     async def _large(self, hashed: HashedFile, size_bytes: int) -> Sha256:
         offset = await self._ask()
@@ -98,7 +108,7 @@ class Sending:
         while offset < size_bytes:
             n_bytes = min(self._pieces.n_bytes, size_bytes - offset)
             try:
-                offset = (await self._post(hashed, offset, n_bytes, {})).offset
+                offset = await self._part(hashed, offset, n_bytes)
             except Refused as error:
                 if error.code == "proxy.413":
                     self._pieces.shrink(n_bytes, error)
@@ -108,7 +118,7 @@ class Sending:
                     raise
                 offset = await self._ask()
         sha256 = await hashed.sha256()
-        await self._post(hashed, size_bytes, 0, {"size": str(size_bytes), "sha256": sha256})
+        await self._post(size_bytes, 0, b"", {"size": str(size_bytes), "sha256": sha256})
         return sha256
 
     # ------------------------------------------------------------ requests
@@ -117,26 +127,16 @@ class Sending:
         async with self._http.request("GET", self._path, params=self._params({})) as response:
             return Uploaded.model_validate_json(await response.read()).offset
 
-    async def _post(self, hashed: HashedFile, offset: int, n_bytes: int, more: Mapping[str, str]) -> Uploaded:
-        """Raises: Corrupt when the control plane got other bytes than were sent; it has dropped them."""
-        params = self._params({"offset": str(offset), **more})
-        headers = {"Content-Type": "application/octet-stream", "Content-Length": str(n_bytes)}
+    async def _part(self, hashed: HashedFile, offset: int, n_bytes: int) -> int:
+        """The new offset."""
         self._failed = None
-        try:
-            async with aclosing(hashed.part(offset, n_bytes)) as part:
-                body = self._told(part) if n_bytes else b""
-                async with self._http.request(
-                    "POST", self._path, headers=headers, params=params, data=body
-                ) as response:
-                    return Uploaded.model_validate_json(await response.read())
-        except Busy:
-            if self._failed is not None:
-                raise self._failed from None
-            raise
-        except Refused as error:
-            if error.code == "upload.mismatch":
-                raise Corrupt(error.message, code=error.code) from error
-            raise
+        async with aclosing(hashed.part(offset, n_bytes)) as part:
+            try:
+                return (await self._post(offset, n_bytes, self._told(part), {})).offset
+            except Busy:
+                if self._failed is not None:
+                    raise self._failed from None
+                raise
 
     async def _told(self, part: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
         """What ends the reading ends the request, as a broken line would; kept, to be told apart from one."""
@@ -148,6 +148,26 @@ class Sending:
             self._failed = error
             raise
 
+    async def _post(
+        self, offset: int, n_bytes: int, body: bytes | AsyncIterator[bytes], more: Mapping[str, str]
+    ) -> Uploaded:
+        """Raises: Corrupt when the control plane got other bytes than were sent (it has dropped them); Busy while
+        its disk is full, too.
+        """
+        params = self._params({"offset": str(offset), **more})
+        headers = {"Content-Type": "application/octet-stream", "Content-Length": str(n_bytes)}
+        try:
+            async with self._http.request(
+                "POST", self._path, headers=headers, params=params, data=body
+            ) as response:
+                return Uploaded.model_validate_json(await response.read())
+        except Refused as error:
+            if error.code == "upload.mismatch":
+                raise Corrupt(error.message, code=error.code) from error
+            if error.code == "storage.full":
+                raise Busy(error.message, code=error.code) from error
+            raise
+
     def _params(self, more: Mapping[str, str]) -> dict[str, str]:
         output = self._output
         return {
@@ -157,6 +177,24 @@ class Sending:
             "relative_path": output.relative_path,
             **more,
         }
+
+
+@dataclass(frozen=True, slots=True)
+class Small:
+    """A whole file."""
+
+    data: bytes
+    sha256: Sha256
+
+
+def _look(file: FileIO, small_bytes: int) -> tuple[int, Small | None]:
+    """Its size, and all of it when it is small."""
+    size = file.seek(0, 2)
+    if size > small_bytes:
+        return size, None
+    file.seek(0)
+    data = file.read()
+    return len(data), Small(data, Sha256(hashlib.sha256(data).hexdigest()))
 
 
 def _unreadable(path: Path, error: OSError) -> Refused:

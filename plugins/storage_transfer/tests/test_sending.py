@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from transfer_between import ATTEMPT, Between
 
-from codefyui_core.plugin import Busy, Corrupt, Output, Receipt, Refused, TransferStopped
+from codefyui_core.plugin import Busy, CodefyError, Corrupt, Output, Receipt, Refused, TransferStopped
 from codefyui_core.testing.hosts import AgentStoreDouble, ControlStoreDouble, NotesDouble, ProgressDouble
 from codefyui_core.testing.served_routes import HttpDouble
 from codefyui_storage_transfer.models import TransferTicket
@@ -168,6 +168,22 @@ async def test_a_file_that_another_try_left_with_other_bytes_is_begun_again(
     part[17] ^= 1
     with pytest.raises(Corrupt):
         await publish(source)
+    await publish(source)
+    assert arrived(control_host) == DATA
+
+
+async def test_while_the_servers_disk_is_full_it_is_tried_again(
+    publish: Any, source: Path, control_host: ControlStoreDouble
+) -> None:
+    append = control_host.arrivals.append
+
+    async def full(*args: Any) -> int:
+        raise CodefyError("The disk is full.", code="storage.full")
+
+    control_host.arrivals.append = full  # type: ignore[method-assign]
+    with pytest.raises(Busy, match="full"):
+        await publish(source)
+    control_host.arrivals.append = append  # type: ignore[method-assign]
     await publish(source)
     assert arrived(control_host) == DATA
 

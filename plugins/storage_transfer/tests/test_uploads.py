@@ -4,15 +4,17 @@ import asyncio
 import hashlib
 import os
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from transfer_between import ATTEMPT
+from transfer_between import ATTEMPT, WORKER
 
-from codefyui_core.plugin import Family, Refused
+from codefyui_core.plugin import Caller, Family, Refused, WorkerId
 from codefyui_core.testing.hosts import ControlStoreDouble
-from codefyui_core.testing.served_routes import HttpDouble
+from codefyui_core.testing.served_routes import HttpDouble, served_routes
+from codefyui_storage_transfer.control import TransferControl
 from codefyui_storage_transfer.models import UPLOAD_PATH
 from codefyui_storage_transfer.turns import AT_ONCE
 
@@ -245,3 +247,24 @@ async def test_a_worker_has_few_uploads_at_once_and_the_rest_wait(
     await asyncio.gather(*sent)
     assert most == AT_ONCE
     assert len(everything(control_host.run_files)) == 3 * AT_ONCE
+
+
+async def test_a_worker_whose_lines_stall_holds_up_no_other(
+    http: HttpDouble, control: TransferControl, send: Any
+) -> None:
+    go_on = asyncio.Event()
+
+    async def stalled() -> AsyncIterator[bytes]:
+        yield b"w"
+        await go_on.wait()
+
+    waiting = [asyncio.create_task(send(data=stalled(), key=f"k{n}", name=f"{n}.pt")) for n in range(20)]
+    other = replace(WORKER, id=WorkerId("0" * 31 + "3"), name="other")
+    attempt = replace(ATTEMPT, worker_id=other.id)
+    async with served_routes(control.routes(), Caller(worker=other, attempt=attempt)) as its_own:
+        params = {"kind": "checkpoint", "name": "other.pt", "offset": "0"}
+        async with its_own.request("POST", PATH, params=params, data=DATA, headers=FENCE) as response:
+            assert (await response.json())["offset"] == len(DATA)
+    assert not any(one.done() for one in waiting)
+    go_on.set()
+    assert [one["placed"] for one in await asyncio.gather(*waiting)] == [True] * 20

@@ -3,6 +3,7 @@
 import asyncio
 import errno
 import hashlib
+import threading
 
 import pytest
 from sqlalchemy import insert, select, update
@@ -196,6 +197,24 @@ async def test_many_at_once_are_all_placed(receiving, item, tmp_path):
     many = [Arriving(run_id="r1", key=f"k{n}", folder=folder, name=f"{n}.pt") for n in range(40)]
     placed = await asyncio.gather(*(send(receiving, one, DATA + one.key.encode()) for one in many))
     assert [one.path.read_bytes() for one in placed] == [DATA + one.key.encode() for one in many]
+
+
+async def test_uploads_over_slow_lines_hold_no_thread_and_nobody_up(receiving, item, tmp_path):
+    go_on = asyncio.Event()
+
+    async def slow():
+        yield DATA[:100]
+        await go_on.wait()
+        yield DATA[100:]
+
+    before = threading.active_count()
+    slow_ones = [Arriving(run_id="r1", key=f"s{n}", folder=tmp_path / "slow", name=f"{n}") for n in range(60)]
+    waiting = [asyncio.create_task(receiving.append(one, 0, slow())) for one in slow_ones]
+    assert (await send(receiving, item)).path.read_bytes() == DATA
+    assert threading.active_count() - before < 20
+    assert not any(one.done() for one in waiting)
+    go_on.set()
+    assert await asyncio.gather(*waiting) == [len(DATA)] * 60
 
 
 async def test_a_run_that_is_gone_fails_its_own_files_alone(receiving, item, tmp_path):
