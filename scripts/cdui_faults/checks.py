@@ -3,12 +3,12 @@
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 
 import psutil
 
-from . import stored
+from . import carried, stored
 from .endings import Setting, unexplained
+from .findings import Findings
 from .injector import Injected
 from .journal import Journal
 from .processes import KEEPER, RUN, NotInTime, marked, place_of, shown, wait_for
@@ -19,21 +19,6 @@ from .watcher import FINAL, Asked, Watcher, digest
 
 SETTLE_S = 30.0
 _USED = 'state="used"'
-
-
-@dataclass(slots=True, kw_only=True)
-class Findings:
-    """Counts of one schedule, and every violation in words."""
-
-    violations: list[str] = field(default_factory=list)
-    lost: int = 0
-    doubled: int = 0
-    orphans: int = 0
-    emitted: int = 0
-    stored: int = 0
-    events: int = 0
-    unsent: int = 0
-    """Counts that killed processes had written down and never got out; nobody was told of them."""
 
 
 def busy(site: Site, found: Findings) -> None:
@@ -69,6 +54,7 @@ def quiet(site: Site, found: Findings) -> None:
     )
     _holds(found, lambda: not _used_slots(site), lambda: f"slots in use without runs: {_used_slots(site)}")
     _holds(found, lambda: not _spools(site), lambda: f"spools that nobody waits for: {_spools(site)}")
+    _holds(found, lambda: not carried.unfinished(site), lambda: f"came in half: {carried.unfinished(site)}")
     left = marked(site.mark, (RUN, KEEPER))
     _, left = psutil.wait_procs(left, timeout=10)
     found.orphans += len(left)
@@ -242,11 +228,12 @@ def _used(scrape: Mapping[str, float]) -> float:
 
 
 def _spools(site: Site) -> list[str]:
-    """And the working folders of runs."""
+    """And the working folders of runs, but for those with files of their own, which stay for a while."""
+    patterns = ("agent-spool/*/*.*",) if site.carries else ("agent-spool/*/*.*", "agent-runs/*")
     return [
         str(path.relative_to(site.folder))
         for name in AGENTS
-        for pattern in ("agent-spool/*/*.*", "agent-runs/*")
+        for pattern in patterns
         for path in site.user_data(name).glob(pattern)
         if path.is_dir()
     ]

@@ -10,7 +10,7 @@ import tempfile
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
@@ -38,6 +38,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="sqlite",
         help="what the server stores in; both: sites take turns",
     )
+    parser.add_argument(
+        "--storage",
+        choices=("none", "transfer", "s3"),
+        default="none",
+        help="how files of runs travel; s3 starts a store for each site",
+    )
     parser.add_argument("--jobs", type=int, default=1, metavar="J", help="how many sites side by side")
     parser.add_argument(
         "--per-site", type=int, default=20, metavar="K", help="how many short schedules a site lives for"
@@ -52,9 +58,10 @@ class Life:
     seeds: tuple[int, ...]
     database: str
     minutes: float | None
+    storage: str = "none"
 
     def after(self, done: int) -> "Life":
-        return Life(seeds=self.seeds[done:], database=self.database, minutes=self.minutes)
+        return replace(self, seeds=self.seeds[done:])
 
     def repeat(self, seed: int) -> str:
         """The command that plays it as it was up to that seed."""
@@ -62,6 +69,7 @@ class Life:
         words = ["./cdui faults", f"--seed {self.seeds[0]}", f"--seeds {count}" if count > 1 else ""]
         words += [f"--minutes {self.minutes:g}" if self.minutes else ""]
         words += [f"--database {self.database}" if self.database != "sqlite" else ""]
+        words += [f"--storage {self.storage}" if self.storage != "none" else ""]
         return " ".join(word for word in words if word)
 
 
@@ -71,7 +79,12 @@ def lives(arguments: argparse.Namespace) -> Iterator[Life]:
     per_site = 1 if arguments.minutes else max(arguments.per_site, 1)
     seeds = range(arguments.seed, arguments.seed + arguments.seeds)
     for first, database in zip(range(0, len(seeds), per_site), itertools.cycle(databases), strict=False):
-        yield Life(seeds=tuple(seeds[first : first + per_site]), database=database, minutes=arguments.minutes)
+        yield Life(
+            seeds=tuple(seeds[first : first + per_site]),
+            database=database,
+            minutes=arguments.minutes,
+            storage=arguments.storage,
+        )
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -97,6 +110,7 @@ def _command(arguments: argparse.Namespace) -> str:
     words += [f"--minutes {arguments.minutes:g}"] if arguments.minutes else []
     words += [f"--seed {arguments.seed}"] if arguments.seed != 1 else []
     words += [f"--database {arguments.database}"] if arguments.database != "sqlite" else []
+    words += [f"--storage {arguments.storage}"] if arguments.storage != "none" else []
     words += [f"--jobs {arguments.jobs}"] if arguments.jobs > 1 else []
     return " ".join(words)
 
@@ -153,6 +167,7 @@ def _on_one_site(life: Life) -> "list[Outcome]":
     from .databases import DatabaseKind
     from .play import play
     from .schedule import LONG, SHORT, long_schedule, short_schedule
+    from .storages import StorageKind
 
     folder = Path(tempfile.mkdtemp(prefix=f"cdui-faults-{life.seeds[0]}-"))
     plans = [
@@ -161,8 +176,9 @@ def _on_one_site(life: Life) -> "list[Outcome]":
     ]
     outcomes: list[Outcome] = []
     pace = LONG if life.minutes else SHORT
+    database, storage = DatabaseKind(life.database), StorageKind(life.storage)
     try:
-        for outcome in play(plans, pace, DatabaseKind(life.database), folder / "site"):
+        for outcome in play(plans, pace, database, folder / "site", storage):
             outcomes.append(outcome)
             _say(outcome)
     finally:

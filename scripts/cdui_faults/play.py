@@ -8,16 +8,18 @@ from pathlib import Path
 
 from codefyui_core.errors import CodefyError
 
-from . import checks, stored
+from . import carried, checks, stored
 from .acts import ACTS
-from .checks import Findings, Logs
+from .checks import Logs
 from .databases import DatabaseKind
 from .endings import Setting
+from .findings import Findings
 from .injector import Injector, hit_places, recovery_s
 from .processes import NotInTime, wait_for
 from .report import Outcome, Times
 from .schedule import Pace, Schedule
 from .site import READY_S, Site
+from .storages import StorageKind
 from .stored import StoredRun
 from .watcher import Seen, Watcher
 
@@ -26,13 +28,19 @@ PROGRESS_S = 10.0
 """How long is waited for an event of each place after the last mending, for the sake of measuring it."""
 
 
-def play(plans: Sequence[Schedule], pace: Pace, database: DatabaseKind, folder: Path) -> Iterator[Outcome]:
+def play(
+    plans: Sequence[Schedule],
+    pace: Pace,
+    database: DatabaseKind,
+    folder: Path,
+    storage: StorageKind = StorageKind.NONE,
+) -> Iterator[Outcome]:
     """One outcome a schedule, until one fails: what it left behind may not be blamed on the next.
 
     Everything that it starts lives in ``folder`` and is over at its end. Raises: CodefyError when the database
-    isn't installed.
+    or the store isn't installed.
     """
-    site = Site(folder, pace, database)
+    site = Site(folder, pace, database, storage)
     logs = Logs(site)
     outcome: Outcome | None = None
     try:
@@ -70,12 +78,14 @@ def _one(site: Site, plan: Schedule, logs: Logs, *, first: bool) -> Outcome:
         rows = stored.read(site.store, watcher.prefix)
         setting = Setting(grace_s=site.pace.grace_s, began_ms=site.began_ms)
         checks.runs(rows, watcher, injector.injected, setting, found)
+        carried.check(site, rows, watcher, found)
     except Exception as error:
-        found.violations.append(f"the database can't be read: {error!r}")
+        found.violations.append(f"the verdict can't be reached: {error!r}")
     found.violations += watcher.problems + injector.problems + logs.tracebacks()
     return Outcome(
         seed=plan.seed,
         database=site.store.kind.value,
+        storage=site.carrying.kind.value,
         findings=found,
         faults=Counter(one.fault.kind.value for one in injector.injected),
         skipped=len(plan.faults) - len(injector.injected),

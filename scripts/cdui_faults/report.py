@@ -10,9 +10,10 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from .checks import Findings
 from .databases import DatabaseKind
+from .findings import Findings
 from .schedule import Kind
+from .storages import StorageKind
 
 Times = dict[str, list[float]]
 
@@ -28,6 +29,7 @@ class Outcome:
     """Drawn, but their target wasn't there at the time."""
     statuses: Counter[str]
     database: str = DatabaseKind.SQLITE.value
+    storage: str = StorageKind.NONE.value
     online_s: Times = field(default_factory=dict)
     """Kind -> seconds from its mending until the workers were online."""
     recovery_s: Times = field(default_factory=dict)
@@ -54,6 +56,7 @@ def as_json(outcomes: Sequence[Outcome], command: str) -> dict[str, Any]:
         "machine": f"{os.cpu_count()} cores, {platform.system()} {platform.release()}, Python {platform.python_version()}",
         "seeds": [outcome.seed for outcome in outcomes],
         "failed_seeds": [outcome.seed for outcome in outcomes if not outcome.passed],
+        "schedules_by_storage": dict(sorted(Counter(outcome.storage for outcome in outcomes).items())),
         "schedules_by_database": dict(sorted(Counter(outcome.database for outcome in outcomes).items())),
         "seconds": round(sum(outcome.took_s for outcome in outcomes), 1),
         "faults": {kind.value: faults[kind.value] for kind in Kind},
@@ -63,8 +66,19 @@ def as_json(outcomes: Sequence[Outcome], command: str) -> dict[str, Any]:
         "runs_by_status": dict(sorted(statuses.items())),
         **{
             name: sum(getattr(outcome.findings, name) for outcome in outcomes)
-            for name in ("emitted", "stored", "events", "unsent", "lost", "doubled", "orphans")
+            for name in (
+                "emitted",
+                "stored",
+                "events",
+                "unsent",
+                "lost",
+                "doubled",
+                "orphans",
+                "written",
+                "left",
+            )
         },
+        "delivered": dict(sorted(sum((o.findings.delivered for o in outcomes), Counter[str]()).items())),
         "violations": [f"seed {o.seed}: {text}" for o in outcomes for text in o.findings.violations],
         "left_out": missing,
         "online_s": _figures([outcome.online_s for outcome in outcomes]),
@@ -106,6 +120,7 @@ def as_markdown(report: dict[str, Any]) -> str:
         f"| lost | {report['lost']} |",
         f"| doubled | {report['doubled']} |",
         f"| orphans | {report['orphans']} |",
+        *_files(report),
         f"| violations | {len(report['violations'])} |",
         "",
         "| fault | times | online: median s | worst s | event: median s | worst s |",
@@ -117,6 +132,17 @@ def as_markdown(report: dict[str, Any]) -> str:
     lines += ["", *(f"- {kind} was left out: it needs {needs}" for kind, needs in report["left_out"].items())]
     lines += ["", *(f"- {violation}" for violation in report["violations"])]
     return "\n".join(lines).rstrip() + "\n"
+
+
+def _files(report: dict[str, Any]) -> list[str]:
+    if not report["written"] and not report["delivered"]:
+        return []
+    delivered = ", ".join(f"{count} {backend}" for backend, count in report["delivered"].items())
+    return [
+        f"| files written by the runs | {report['written']} |",
+        f"| files listed as stored, got and compared | {delivered or 0} |",
+        f"| files listed as left on their worker, with a warning | {report['left']} |",
+    ]
 
 
 def _shown(figures: dict[str, float] | None) -> str:

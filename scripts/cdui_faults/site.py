@@ -16,23 +16,32 @@ import psutil
 from codefyui_core.cli.client import HttpApi, Running, Server
 from codefyui_core.errors import CodefyError
 
+from . import uploads
 from .databases import DatabaseKind, Store, open_store
 from .machines import Machine, Means
 from .processes import MARK, PLACE, Process, marked, spawn, wait_for
 from .proxy import Proxy
 from .schedule import AGENTS, PLACES, SERVER, Pace
+from .storages import StorageKind, open_storage
 
 ROOT = Path(__file__).resolve().parents[2]
 READY_S = 120.0
-BLOCKED = "nodes_torch,web"
+ELSEWHERE = ROOT / "scripts" / "cdui_develop" / "elsewhere.py"
+BLOCKED = ("nodes_torch", "web")
 """Plugins that cost each start seconds, and that no run of a schedule uses."""
 
 
 class Site:
     """Folders, machines, processes, lines, database and API. Lives for one schedule or several."""
 
-    def __init__(self, folder: Path, pace: Pace, database: DatabaseKind = DatabaseKind.SQLITE) -> None:
-        """Raises: CodefyError when the database isn't installed."""
+    def __init__(
+        self,
+        folder: Path,
+        pace: Pace,
+        database: DatabaseKind = DatabaseKind.SQLITE,
+        storage: StorageKind = StorageKind.NONE,
+    ) -> None:
+        """Raises: CodefyError when the database or the store isn't installed."""
         folder.mkdir(parents=True)
         self.folder = folder
         self.pace = pace
@@ -48,14 +57,17 @@ class Site:
             self._make_machines()
             self.store: Store = open_store(database, self.user_data(SERVER))
             self._beside.callback(self.store.close)
+            self.carrying = open_storage(storage)
+            self._beside.callback(self.carrying.close)
             self.proxy = Proxy(self.port)
             self._beside.callback(self.proxy.close)
             self.ports = {name: self.proxy.open(name) for name in AGENTS}
             undo.pop_all()
         self.journals.mkdir()
-        (self.folder / "data" / "custom_nodes").mkdir(parents=True)
-        node = Path(__file__).with_name("counting_node.py")
-        shutil.copy(node, self.folder / "data" / "custom_nodes" / node.name)
+        self._nodes.mkdir()
+        shutil.copy(Path(__file__).with_name("counting_node.py"), self._nodes)
+        if self.carries:
+            uploads.put(self.data(SERVER) / "files")
 
     def _make_machines(self) -> None:
         for name in PLACES:
@@ -66,8 +78,21 @@ class Site:
     def journals(self) -> Path:
         return self.folder / "journals"
 
+    @property
+    def _nodes(self) -> Path:
+        return self.folder / "custom_nodes"
+
+    @property
+    def carries(self) -> bool:
+        """Its agents are on machines of their own, so files have to get there."""
+        return self.carrying.kind is not StorageKind.NONE
+
     def user_data(self, name: str) -> Path:
         return self.machines[name].user_data
+
+    def data(self, name: str) -> Path:
+        """Its data folder; on its disk, where files are carried."""
+        return self.user_data(name) / "data" if self.carries else self.folder / "data"
 
     def usable(self, name: str) -> bool:
         """What that place needs besides its process is there: room on its disk; a database for the server."""
@@ -98,7 +123,8 @@ class Site:
             words = ["-m", "codefyui_core.control", "--port", str(self.port)]
         else:
             control = f"http://127.0.0.1:{self.ports[name]}"
-            words = ["-m", "codefyui_core.cli", "agent", "start", "--foreground", "--control", control]
+            words = [str(ELSEWHERE), name] if self.carries else ["-m", "codefyui_core.cli"]
+            words += ["agent", "start", "--foreground", "--control", control]
             words += [] if self._enrolled(name) else ["--token", self._token(), "--name", name]
         self.processes[name] = spawn(
             words, log=self.folder / f"{name}.log", environ=self._environ(name), cwd=self.folder
@@ -169,11 +195,13 @@ class Site:
             PLACE: name,
             "CODEFYUI_DIR": str(ROOT),
             "CODEFYUI_USER_DATA_DIR": str(self.user_data(name)),
-            "CODEFYUI_DATA_DIR": str(self.folder / "data"),
+            "CODEFYUI_DATA_DIR": str(self.data(name)),
+            "CODEFYUI_CUSTOM_NODES_DIR": str(self._nodes),
             "CODEFYUI_WORKER_RESUME_GRACE_S": f"{self.pace.grace_s:g}",
-            "CODEFYUI_PLUGINS_BLOCK": BLOCKED,
+            "CODEFYUI_PLUGINS_BLOCK": ",".join((*BLOCKED, *self.carrying.blocked)),
             "CODEFYUI_DATABASE_URL": self.store.url,
             "CODEFYUI_RUN_RETENTION_KEEP_LAST": "-1",
+            **(self.carrying.settings if name == SERVER else {}),
         }
 
 

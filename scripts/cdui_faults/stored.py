@@ -23,6 +23,21 @@ class Attempt:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Artifact:
+    """One artifact's row."""
+
+    artifact_id: str
+    kind: str
+    name: str
+    backend: str
+    state: str
+    relative_path: str | None
+    sha256: str | None
+    wanted: str | None
+    """The hash that the run gave when it recorded it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StoredRun:
     """One run with all that belongs to it."""
 
@@ -39,6 +54,7 @@ class StoredRun:
     stamps: tuple[int, ...]
     counts: tuple[float, ...]
     attempts: tuple[Attempt, ...]
+    artifacts: tuple[Artifact, ...] = ()
 
     @property
     def closings(self) -> list[str]:
@@ -58,9 +74,9 @@ def read(store: Store, prefix: str) -> tuple[StoredRun, ...]:
     events = theirs("SELECT run_id, cursor, type, payload, ts FROM run_events WHERE", "cursor")
     counts = theirs("SELECT run_id, value FROM run_metrics WHERE name = 'count' AND", "cursor, i")
     attempts = theirs("SELECT * FROM attempts WHERE", "number")
+    artifacts = theirs("SELECT * FROM artifacts WHERE", "cursor")
     return tuple(
-        _run(row, events.get(row["id"], ()), counts.get(row["id"], ()), attempts.get(row["id"], ()))
-        for row in runs
+        _run(row, *(of.get(row["id"], ()) for of in (events, counts, attempts, artifacts))) for row in runs
     )
 
 
@@ -85,7 +101,13 @@ def _by_run(rows: Sequence[Row]) -> dict[str, list[Row]]:
     return found
 
 
-def _run(row: Row, events: Sequence[Row], counts: Sequence[Row], attempts: Sequence[Row]) -> StoredRun:
+def _run(
+    row: Row,
+    events: Sequence[Row],
+    counts: Sequence[Row],
+    attempts: Sequence[Row],
+    artifacts: Sequence[Row],
+) -> StoredRun:
     return StoredRun(
         run_id=row["id"],
         name=row["name"],
@@ -109,4 +131,19 @@ def _run(row: Row, events: Sequence[Row], counts: Sequence[Row], attempts: Seque
             )
             for found in attempts
         ),
+        artifacts=tuple(map(_artifact, artifacts)),
+    )
+
+
+def _artifact(row: Row) -> Artifact:
+    meta = json.loads(row["meta"] or "null")
+    return Artifact(
+        artifact_id=row["artifact_id"],
+        kind=row["kind"],
+        name=row["name"],
+        backend=row["backend"],
+        state=row["state"],
+        relative_path=row["relative_path"],
+        sha256=row["sha256"],
+        wanted=meta.get("sha256") if isinstance(meta, dict) else None,
     )

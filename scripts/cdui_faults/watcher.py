@@ -15,6 +15,7 @@ from codefyui_core.errors import CodefyError
 from .journal import Journal
 from .schedule import PLACES, SERVER
 from .site import Site
+from .uploads import FilePlan, draw
 
 FINAL = frozenset({"succeeded", "failed", "cancelled", "interrupted"})
 FLOWING = frozenset({"running", "succeeded", "failed"})
@@ -36,6 +37,7 @@ class Asked:
     pause_ms: float
     ending: str
     deaf: bool
+    files: FilePlan | None = None
     run_id: str | None = None
     status: str = "unsent"
     cursor: int = 0
@@ -67,6 +69,7 @@ class Watcher:
         self._looked = 0.0
         self.problems: list[str] = []
         self._rng = random.Random(f"runs of {seed}")
+        self._of_files = random.Random(f"files of {seed}")
         self._at_once = {
             name: AT_ONCE if site.pace.run_s is None else self._rng.randint(1, AT_ONCE) for name in PLACES
         }
@@ -136,6 +139,7 @@ class Watcher:
             pause_ms=pause_ms,
             ending=ending,
             deaf=rng.random() < 0.1,
+            files=draw(self._of_files, carried=target != SERVER) if self.site.carries else None,
         )
 
     def _size(self) -> tuple[int, float]:
@@ -214,13 +218,15 @@ def _graph(one: Asked, journal: str) -> dict[str, Any]:
         "ending": one.ending,
         "deaf": one.deaf,
     }
+    if one.files is not None:
+        params |= {"label": one.label, "input": one.files.input, "plan": one.files.text()}
     return {
         "name": one.label,
         "nodes": [
             {"id": "start", "type": "Start", "position": {"x": 0, "y": 0}, "data": {"params": {}}},
             {
                 "id": "node",
-                "type": "FaultsCount",
+                "type": "FaultsCount" if one.files is None else "FaultsFiles",
                 "position": {"x": 200, "y": 0},
                 "data": {"params": params},
             },

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from cdui_faults import checks
-from cdui_faults.checks import Findings
 from cdui_faults.endings import Setting
+from cdui_faults.findings import Findings
 from cdui_faults.injector import Injected
 from cdui_faults.schedule import Fault, Kind
 from cdui_faults.stored import Attempt, StoredRun

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from cdui_faults.checks import Findings
+from cdui_faults.findings import Findings
 from cdui_faults.injector import Injected, recovery_s
 from cdui_faults.main import add_arguments, lives, main
 from cdui_faults.report import Outcome, as_json, as_markdown
