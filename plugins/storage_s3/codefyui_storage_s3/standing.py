@@ -12,6 +12,7 @@ from .models import Bucket
 from .probe import working_bucket
 from .settings import S3Settings
 
+WATCH_S = 1.0
 FIRST_TRY_S = 3.0
 """How long the backend's start waits for the first try; it goes on beside the server."""
 RETRY_S = (5.0, 10.0, 20.0, 40.0, 80.0, 160.0, 300.0)
@@ -42,6 +43,7 @@ class Standing:
         self._host = host
         self._client = client
         self._task: asyncio.Task[None] | None = None
+        self._watching: asyncio.Task[None] | None = None
         self._tried: S3Settings | None = None
         self._known = asyncio.Event()
         """The first try is over."""
@@ -50,6 +52,7 @@ class Standing:
     async def start(self) -> None:
         """Returns when it is known, or after 3 s."""
         self._begin(self._host.settings(S3Settings))
+        self._watching = self._host.tasks.start(self._watch(), name="s3 settings")
         if self._task is not None:
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._known.wait(), FIRST_TRY_S)
@@ -65,6 +68,14 @@ class Standing:
         if isinstance(self.state, Off):
             raise Busy(f"the S3 backend is off: {self.state.reason}")
         return self.state
+
+    async def _watch(self) -> None:
+        """Settings may be read again while the server runs."""
+        while True:
+            await self._host.clock.sleep(WATCH_S)
+            settings = self._host.settings(S3Settings)
+            if settings != self._tried:
+                self._begin(settings)
 
     def _begin(self, settings: S3Settings) -> None:
         if self._task is not None:
@@ -112,10 +123,11 @@ class Standing:
         return f"off: {self.state.reason}"
 
     async def aclose(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._task
+        for task in (self._task, self._watching):
+            if task is not None:
+                task.cancel()
+                with suppress(asyncio.CancelledError):
+                    await task
 
 
 def on_line(state: Working) -> str:

@@ -2,10 +2,11 @@
 
 import asyncio
 import logging
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
-from s3_planes import FILES, WORKER, MakeSite, until
+from s3_planes import FILES, WORKER, Halves, MakeSite, until
 from s3_stub import Asked, Says, Stub, error
 
 from codefyui_core.plugin import Because, Busy, Offer, Refusal, RunFiles, StorageKind
@@ -20,6 +21,18 @@ FACTS = S3Facts(boto3="1.40")
 
 def _lines(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [record.getMessage() for record in caplog.records if record.name == "codefyui.s3"]
+
+
+def _offers(halves: Halves) -> bool:
+    return isinstance(halves.control.offer(FILES, WORKER, FACTS), Offer)
+
+
+async def _passing(halves: Halves, step_s: float, met: Callable[[], bool]) -> None:
+    """Let time pass until it is true."""
+    async with asyncio.timeout(20):
+        while not met():
+            await halves.clock.advance(step_s)
+            await asyncio.sleep(0.01)
 
 
 # ------------------------------------------------------------ on and off
@@ -102,13 +115,11 @@ async def test_a_bucket_that_refuses_is_off_with_its_reason_and_tried_again_unti
     halves = await (await site_of(stub_settings)).start()
     assert "NoSuchBucket" in halves.control.condition()
     assert "create the bucket" in halves.control.condition()
-    for _ in range(3):
-        await halves.clock.advance(standing.RETRY_S[-1])
+    await _passing(halves, standing.RETRY_S[-1], lambda: len(stub.asked) > 3)
     assert len(_lines(caplog)) == 1, "the same reason is logged once"
     stub.rule = lambda asked: None
     before = halves.host.offers_changed_count
-    await halves.clock.advance(standing.RETRY_S[-1])
-    await until(lambda: isinstance(halves.control.offer(FILES, WORKER, FACTS), Offer))
+    await _passing(halves, standing.RETRY_S[-1], lambda: _offers(halves))
     assert halves.host.offers_changed_count > before
 
 
@@ -165,6 +176,16 @@ async def test_changed_settings_are_tried_before_a_run_uses_them(
     second = await halves.staged()
     assert (first.ticket.bucket.name, first.ticket.prefix) == ("codefyui", "")
     assert (second.ticket.bucket.name, second.ticket.prefix) == ("other", "q/")
+
+
+async def test_a_bucket_that_is_switched_on_while_the_server_runs_is_tried(
+    site_of: MakeSite, stub_settings: dict[str, object]
+) -> None:
+    halves = await (await site_of(stub_settings | {"s3_enabled": False})).start()
+    halves.host.given["s3_enabled"] = True
+    await _passing(halves, standing.WATCH_S, lambda: _offers(halves))
+    halves.host.given["s3_enabled"] = False
+    await _passing(halves, standing.WATCH_S, lambda: not _offers(halves))
 
 
 # ------------------------------------------------------------ offers
