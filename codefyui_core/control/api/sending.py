@@ -2,7 +2,7 @@
 
 import asyncio
 import mimetypes
-from collections.abc import AsyncIterator, Generator, Iterator
+from collections.abc import AsyncIterator, Generator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -138,17 +138,24 @@ async def send_stream(
     return response
 
 
-async def send_chunks(request: web.Request, chunks: Iterator[bytes], *, name: str) -> web.StreamResponse:
+async def send_chunks(request: web.Request, chunks: Generator[bytes], *, name: str) -> web.StreamResponse:
     """What a generator makes in a thread, of a length that nobody knows."""
     response = web.StreamResponse(headers=download_headers(name))
+    step: asyncio.Future[bytes | None] | None = None
     try:
         await response.prepare(request)
-        while (chunk := await asyncio.to_thread(next, chunks, None)) is not None:
+        while True:
+            step = asyncio.ensure_future(asyncio.to_thread(next, chunks, None))
+            chunk = await asyncio.shield(step)
+            if chunk is None:
+                return response
             await response.write(chunk)
     finally:
-        if isinstance(chunks, Generator):
-            await asyncio.to_thread(chunks.close)
-    return response
+        # Without an await: whoever left may have the handler cancelled at the first one.
+        if step is None or step.done():
+            chunks.close()
+        else:
+            step.add_done_callback(lambda _step: chunks.close())
 
 
 def _part(span: Span | None, whole: int | None, size: int) -> str | None:

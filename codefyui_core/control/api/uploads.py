@@ -67,7 +67,7 @@ def _family_routes(store: Uploads, limit: int) -> list[Route]:
         try:
             return await send_open(request, file, path, path.name)
         finally:
-            await asyncio.to_thread(opening.__exit__, None, None, None)
+            opening.__exit__(None, None, None)
 
     async def delete(request: web.Request, caller: Caller) -> web.StreamResponse:
         name = request.match_info["name"]

@@ -1,7 +1,7 @@
 """A folder as a zip, made while it is read: nothing of it is gathered in memory or on the disk."""
 
 import io
-from collections.abc import Iterator
+from collections.abc import Generator
 from pathlib import Path
 from time import localtime
 from zipfile import ZIP_STORED, ZipFile, ZipInfo
@@ -33,7 +33,7 @@ class _Gathered(io.RawIOBase):
         return taken
 
 
-def zipped(folder: Path) -> Iterator[bytes]:
+def zipped(folder: Path) -> Generator[bytes]:
     """Every regular file below, uncompressed: models and events hardly shrink. Blocking, piece by piece.
 
     A link is left out. A file that goes away meanwhile is left out, too.

@@ -226,6 +226,27 @@ async def test_a_folder_comes_as_a_zip_without_what_links_lead_to(app):
     }
 
 
+async def test_a_client_that_leaves_ends_the_making_of_a_zip(app, monkeypatch, until):
+    folder = app.plane.install.data / "output" / "board"
+    folder.mkdir(parents=True)
+    made, closed = [], []
+
+    def endless(_folder):
+        try:
+            while True:
+                made.append(1)
+                yield bytes(1 << 20)
+        finally:
+            closed.append(True)
+
+    monkeypatch.setattr("codefyui_core.control.api.sending.zipped", endless)
+    said = {"backend": "local", "name": "board", "relative_path": "output/board", "size_bytes": None}
+    async with app.client.get(f"{path_of(await recorded(app, **said))}/download") as response:
+        await response.content.readexactly(1000)
+    await until(lambda: closed)
+    assert len(made) < 200
+
+
 async def test_a_link_in_place_of_a_file_is_not_followed(app, crate, tmp_path):
     secret = tmp_path / "secret"
     secret.write_text("secret")
