@@ -28,6 +28,12 @@ GATHER_BYTES = 1 << 20
 Key = tuple[str, str]
 
 
+class _TooLarge(CodefyError):
+    """A file that never fits, so that nothing of it is kept."""
+
+    default_code = "request.too_large"
+
+
 class Receiving:
     """Implements ``plugin.hosts.Arrivals``; the only writer of the table ``uploads``. One process writes a folder's
     hidden files.
@@ -56,6 +62,11 @@ class Receiving:
             try:
                 with _full_disk(file.name):
                     return await self._take(file, offset, begun, chunks, known)
+            except _TooLarge:
+                begun = None
+                await asyncio.to_thread(parts.remove, file)
+                await self._rows.drop(file)
+                raise
             finally:
                 if begun is not None and (known is None or _went_well(known)):
                     self._begun[_key(file)] = begun
@@ -118,9 +129,8 @@ class Receiving:
             async for pieces, n_bytes, is_last in _gathered(chunks):
                 offset += n_bytes
                 if offset > self._limit_bytes:
-                    raise CodefyError(
-                        f"{file.name} is larger than {self._limit_bytes} bytes (CODEFYUI_MAX_UPLOAD_SIZE).",
-                        code="request.too_large",
+                    raise _TooLarge(
+                        f"{file.name} is larger than {self._limit_bytes} bytes (CODEFYUI_MAX_UPLOAD_SIZE)."
                     )
                 if writing is not None:
                     await asyncio.shield(writing)

@@ -134,10 +134,26 @@ async def test_what_arrived_otherwise_than_it_was_sent_is_dropped(receiving, ite
     assert (await send(receiving, item)).path.read_bytes() == DATA
 
 
-async def test_a_file_over_the_limit_is_refused(receiving, item):
+async def test_a_file_over_the_limit_is_refused_and_nothing_of_it_kept(receiving, item, database):
     with pytest.raises(CodefyError) as wrong:
         await receiving.append(item, 0, pieces(bytes(LIMIT + 1), 60_000))
     assert wrong.value.code == "request.too_large"
+    assert (files(item), await state(database)) == ([], None)
+
+
+async def test_a_body_without_an_end_is_cut_soon(receiving, item):
+    n_bytes = 0
+
+    async def endless():
+        nonlocal n_bytes
+        while True:
+            n_bytes += 65_536
+            yield bytes(65_536)
+
+    with pytest.raises(CodefyError, match="CODEFYUI_MAX_UPLOAD_SIZE"):
+        await receiving.append(item, 0, endless())
+    assert n_bytes < LIMIT + (2 << 20)
+    assert files(item) == []
 
 
 async def test_what_this_process_did_not_see_arrive_is_hashed_at_the_end(receiving, item, database):
