@@ -4,6 +4,7 @@ for. Comes from PyPI with the dev group, so it is never missing.
 
 import json
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -98,6 +99,15 @@ class SeaweedFS:
 
     def start(self, within_s: float = 60) -> None:
         """Returns when it answers."""
+        self.begin()
+        deadline = time.monotonic() + within_s
+        while not self.answers():
+            if not self.up or time.monotonic() > deadline:
+                raise AssertionError((self.folder / "log").read_text()[-4000:])
+            time.sleep(0.1)
+
+    def begin(self) -> None:
+        """Its process alone; nothing is waited for."""
         s3, s3_grpc, master, master_grpc, volume, volume_grpc, filer, filer_grpc = self._ports
         data = self.folder / "data"
         data.mkdir(exist_ok=True)
@@ -141,28 +151,30 @@ class SeaweedFS:
                 cwd=self.folder,
                 start_new_session=True,
             )
-        self._wait(within_s)
 
-    def _wait(self, within_s: float) -> None:
-        """Until a bucket can be made and written to."""
-        assert self._process is not None
-        client, deadline = self.client(), time.monotonic() + within_s
-        while True:
-            try:
-                if not any(one["Name"] == "ready" for one in client.list_buckets()["Buckets"]):
-                    client.create_bucket(Bucket="ready")
-                client.put_object(Bucket="ready", Key="ready", Body=b"x")
-            except (BotoCoreError, ClientError):
-                ended = self._process.poll() is not None
-                if ended or time.monotonic() > deadline:
-                    raise AssertionError((self.folder / "log").read_text()[-4000:]) from None
-                time.sleep(0.1)
-            else:
-                return
+    def answers(self) -> bool:
+        """A bucket can be made and written to."""
+        client = self.client()
+        try:
+            if not any(one["Name"] == "ready" for one in client.list_buckets()["Buckets"]):
+                client.create_bucket(Bucket="ready")
+            client.put_object(Bucket="ready", Key="ready", Body=b"x")
+        except (BotoCoreError, ClientError):
+            return False
+        return True
+
+    @property
+    def up(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    def send(self, number: signal.Signals) -> None:
+        """To its process, while there is one."""
+        if self._process is not None and self.up:
+            self._process.send_signal(number)
 
     def stop(self) -> None:
         """At once; what it has answered to is on the disk or in the system's cache."""
-        if self._process is not None and self._process.poll() is None:
+        if self._process is not None and self.up:
             self._process.kill()
             self._process.wait(10)
 

@@ -16,9 +16,11 @@ from .machines import STEP_S
 from .processes import KEEPER, RUN, ZYGOTE
 from .proxy import Line
 from .schedule import Kind
+from .storages import Bucket
 from .watcher import Asked
 
 STOP_WITHIN_S = 40.0
+STORE_WITHIN_S = 60.0
 END_WITHIN_S = 3.0
 """How long a kill at the end of a run waits for one."""
 SLOW_BYTES_S = 20_000.0
@@ -278,6 +280,35 @@ def kill_database(injector: Injector, done: Injected) -> bool:
     return True
 
 
+def break_store(injector: Injector, done: Injected) -> bool:
+    """Kill the bucket's server, or let it hang."""
+    bucket = injector.site.carrying
+    if not isinstance(bucket, Bucket) or not bucket.up:
+        return False
+    if done.fault.kind is Kind.PAUSE_STORE:
+        bucket.pause()
+
+        def wake() -> None:
+            bucket.wake()
+            done.mend()
+
+        injector.later(done.fault.lasts_s, wake)
+        return True
+    bucket.server.stop()
+
+    def start() -> None:
+        bucket.server.begin()
+        injector.when(bucket.server.answers, STORE_WITHIN_S, then)
+
+    def then(answers: bool) -> None:
+        done.mend()
+        if not answers:
+            injector.say(f"the bucket doesn't come again, see {bucket.server.folder}/log")
+
+    injector.later(done.fault.lasts_s, start)
+    return True
+
+
 ACTS: Acts = {
     Kind.KILL_SERVER: kill,
     Kind.KILL_AGENT: kill,
@@ -297,4 +328,6 @@ ACTS: Acts = {
     Kind.STOP_AGENT: stop,
     Kind.RESTART_SERVER: stop,
     Kind.CANCEL: cancel,
+    Kind.KILL_STORE: break_store,
+    Kind.PAUSE_STORE: break_store,
 }

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from .injector import Injected
 from .machines import STEP_S
-from .schedule import Kind
+from .schedule import OF_STORE, SERVER, STORE, Kind
 from .stored import StoredRun
 from .watcher import Asked
 
@@ -54,6 +54,8 @@ def unexplained(run: StoredRun, asked: Asked, injected: Sequence[Injected], sett
         return None
     if run.status == "failed" and run.cause in _OF_FULL and kinds & _FULL:
         return None
+    if run.status == "failed" and run.cause == "storage" and kinds & OF_STORE:
+        return None
     hits = ", ".join(sorted(kind.value for kind in kinds)) or "none"
     return f"ended {run.status} ({run.cause}: {run.error}), wanted {wanted}; faults that hit it: {hits}"
 
@@ -67,10 +69,18 @@ def _hits(run: StoredRun, asked: Asked, injected: Iterable[Injected], setting: S
 
 
 def _overlaps(run: StoredRun, asked: Asked, one: Injected, setting: Setting) -> bool:
-    """The process above it was hit while it executed; the server's own runs have the server above them."""
-    if one.fault.target != asked.target or not run.attempts or run.finished_ms is None:
+    """The process above it was hit while it executed; the server's own runs have the server above them. A bucket is needed
+    before that, too, for its inputs.
+    """
+    if run.finished_ms is None:
         return False
-    began = setting.real_ms(run.attempts[0].created_ms) - SLACK_MS
+    if one.fault.target == STORE and asked.target != SERVER:
+        created_ms = run.created_ms
+    elif one.fault.target == asked.target and run.attempts:
+        created_ms = run.attempts[0].created_ms
+    else:
+        return False
+    began = setting.real_ms(created_ms) - SLACK_MS
     ended = setting.real_ms(run.finished_ms) + SLACK_MS
     return one.wall_ms <= ended and (one.mended_wall_ms or one.wall_ms) >= began
 

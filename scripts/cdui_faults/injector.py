@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 
 from .databases import DatabaseKind
 from .processes import Process
-from .schedule import AGENTS, OF_SERVER, SERVER, Fault, Kind, Schedule
+from .schedule import AGENTS, OF_SERVER, SERVER, STORE, Fault, Kind, Schedule
 from .site import Site
 from .watcher import Seen, Watcher
 
@@ -149,7 +149,7 @@ Acts = Mapping[Kind, Act]
 
 def hit_places(fault: Fault) -> tuple[str, ...]:
     """The workers whose runs have to recover."""
-    return AGENTS if fault.kind in OF_SERVER or fault.target == SERVER else (fault.target,)
+    return AGENTS if fault.kind in OF_SERVER or fault.target in {SERVER, STORE} else (fault.target,)
 
 
 def recovery_s(done: Injected, seen: Mapping[str, Sequence[Seen]]) -> float | None:

@@ -166,7 +166,7 @@ def live(life: Life) -> "list[Outcome]":
 def _on_one_site(life: Life) -> "list[Outcome]":
     from .databases import DatabaseKind
     from .play import play
-    from .schedule import LONG, SHORT, long_schedule, short_schedule
+    from .schedule import LONG, SHORT, long_schedule, short_schedule, with_store
     from .storages import StorageKind
 
     folder = Path(tempfile.mkdtemp(prefix=f"cdui-faults-{life.seeds[0]}-"))
@@ -176,6 +176,8 @@ def _on_one_site(life: Life) -> "list[Outcome]":
     ]
     outcomes: list[Outcome] = []
     pace = LONG if life.minutes else SHORT
+    if life.storage == StorageKind.S3:
+        plans = [with_store(plan, pace) for plan in plans]
     database, storage = DatabaseKind(life.database), StorageKind(life.storage)
     try:
         for outcome in play(plans, pace, database, folder / "site", storage):

@@ -2,11 +2,13 @@
 
 import random
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 AGENTS = ("box-a", "box-b")
 SERVER = "server"
+STORE = "store"
+"""The bucket of a site that has one."""
 PLACES = (*AGENTS, SERVER)
 
 
@@ -37,6 +39,8 @@ class Kind(StrEnum):
     STOP_AGENT = "stop agent"
     RESTART_SERVER = "planned restart"
     CANCEL = "cancel"
+    KILL_STORE = "kill bucket"
+    PAUSE_STORE = "pause bucket"
 
 
 WEIGHTS = {
@@ -65,10 +69,11 @@ WEIGHTS = {
     Kind.RESTART_SERVER: 1,
     Kind.CANCEL: 3,
 }
-"""How often each is drawn, in relation to the others."""
+"""How often each is drawn, in relation to the others. Those of a bucket come on top."""
 
 OF_DATABASE = frozenset({Kind.FULL_SERVER, Kind.LOCKED_DATABASE, Kind.KILL_DATABASE})
 OF_SERVER = frozenset({Kind.KILL_SERVER, Kind.PAUSE_SERVER, Kind.RESTART_SERVER, *OF_DATABASE})
+OF_STORE = frozenset({Kind.KILL_STORE, Kind.PAUSE_STORE})
 OF_RUNS = frozenset({Kind.KILL_RUN, Kind.KILL_KEEPER, Kind.CANCEL})
 _ANYWHERE = OF_RUNS | {Kind.KILL_ZYGOTE, Kind.CLOCK}
 
@@ -91,6 +96,8 @@ LONG = Pace(grace_s=12.0, scale=1.0, run_s=None, tells_half_open=False)
 SHORT = Pace(grace_s=4.0, scale=1 / 3, run_s=(1.0, 3.0), tells_half_open=True)
 GAP_S = 2.5
 """Mean time between two faults of a long schedule."""
+STORE_GAP_S = 15.0
+"""The same of a bucket's."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,6 +130,26 @@ def short_schedule(seed: int) -> Schedule:
     length_s = rng.uniform(4, 8)
     times = sorted(rng.uniform(0.3, length_s) for _ in range(rng.randint(3, 6)))
     return Schedule(seed=seed, length_s=length_s, faults=tuple(_draw(rng, at_s, SHORT) for at_s in times))
+
+
+def with_store(plan: Schedule, pace: Pace) -> Schedule:
+    """The same with faults of the bucket, one in a short schedule."""
+    rng = random.Random(f"store of {plan.seed}")
+    times = [rng.uniform(0.3, plan.length_s)]
+    while pace is LONG and times[-1] < plan.length_s:
+        times.append(times[-1] + rng.expovariate(1 / STORE_GAP_S))
+    more = [
+        Fault(
+            at_s=at_s,
+            kind=rng.choice((Kind.KILL_STORE, Kind.PAUSE_STORE)),
+            target=STORE,
+            lasts_s=rng.uniform(1, 8) * pace.scale,
+        )
+        for at_s in times
+        if at_s < plan.length_s
+    ]
+    faults = sorted((*plan.faults, *more), key=lambda fault: fault.at_s)
+    return replace(plan, faults=tuple(faults))
 
 
 def _flow(rng: random.Random, length_s: float) -> Iterator[Fault]:

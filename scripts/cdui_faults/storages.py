@@ -1,5 +1,6 @@
 """How files of a site's runs travel: settings of its server, and the store beside it."""
 
+import signal
 from collections.abc import Mapping
 from contextlib import ExitStack
 from enum import StrEnum
@@ -36,6 +37,11 @@ class Carrying:
         """Uploads that the store holds by halves."""
         return []
 
+    @property
+    def up(self) -> bool:
+        """Something can be done to a process of it."""
+        return False
+
     def close(self) -> None:
         pass
 
@@ -64,6 +70,7 @@ class Bucket(Carrying):
             raise CodefyError("boto3 isn't installed; run ./cdui install --dev")
         from cdui_develop.seaweedfs import SeaweedFS
 
+        self.paused = False
         self.server = SeaweedFS()
         with ExitStack() as undo:
             undo.callback(self.server.remove)
@@ -89,6 +96,18 @@ class Bucket(Carrying):
     def unfinished(self) -> list[str]:
         found = self.server.client().list_multipart_uploads(Bucket=self.name)
         return [str(one["Key"]) for one in found.get("Uploads", ())]
+
+    @property
+    def up(self) -> bool:
+        return self.server.up and not self.paused
+
+    def pause(self) -> None:
+        self.paused = True
+        self.server.send(signal.SIGSTOP)
+
+    def wake(self) -> None:
+        self.paused = False
+        self.server.send(signal.SIGCONT)
 
     def close(self) -> None:
         self.server.remove()

@@ -55,6 +55,7 @@ class StoredRun:
     counts: tuple[float, ...]
     attempts: tuple[Attempt, ...]
     artifacts: tuple[Artifact, ...] = ()
+    created_ms: int = 0
 
     @property
     def closings(self) -> list[str]:
@@ -132,6 +133,7 @@ def _run(
             for found in attempts
         ),
         artifacts=tuple(map(_artifact, artifacts)),
+        created_ms=row["created_at"],
     )
 
 

@@ -9,7 +9,7 @@ from cdui_faults import checks
 from cdui_faults.endings import Setting
 from cdui_faults.findings import Findings
 from cdui_faults.injector import Injected
-from cdui_faults.schedule import Fault, Kind
+from cdui_faults.schedule import OF_STORE, STORE, Fault, Kind
 from cdui_faults.stored import Attempt, StoredRun
 from cdui_faults.watcher import Asked, digest
 
@@ -139,3 +139,22 @@ def test_a_full_disk_explains_a_failure_for_want_of_room_and_no_other(
 def test_lines_and_databases_cost_no_run(tmp_path: Path, kind: Kind) -> None:
     ended = dataclasses.replace(RUN, status="interrupted", types=("metric", "execution_stopped"))
     assert violations(tmp_path, ended, fault(kind)).violations
+
+
+@pytest.mark.parametrize(
+    ("kind", "explained"), [(Kind.KILL_STORE, True), (Kind.PAUSE_STORE, True), (Kind.CUT, False)]
+)
+def test_a_bucket_that_was_away_explains_a_failure_of_storage_before_the_run_was_sent(
+    tmp_path: Path, kind: Kind, explained: bool
+) -> None:
+    failed = dataclasses.replace(
+        RUN,
+        status="failed",
+        cause="storage",
+        types=("metric", "execution_error"),
+        attempts=(),
+        created_ms=1000,
+    )
+    away = fault(kind, STORE if kind in OF_STORE else "box-a")
+    assert (violations(tmp_path, failed, away).violations == []) is explained
+    assert violations(tmp_path, dataclasses.replace(failed, cause="user_code"), away).violations

@@ -5,7 +5,18 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdui_faults.schedule import PLACES, Kind, Schedule, long_schedule, short_schedule
+from cdui_faults.schedule import (
+    LONG,
+    OF_STORE,
+    PLACES,
+    SHORT,
+    STORE,
+    Kind,
+    Schedule,
+    long_schedule,
+    short_schedule,
+    with_store,
+)
 
 
 def sound(plan: Schedule) -> bool:
@@ -40,5 +51,22 @@ def test_a_longer_schedule_begins_like_a_shorter_one(seed: int, length_s: float,
 
 
 def test_every_kind_comes() -> None:
-    assert set(Counter(fault.kind for fault in long_schedule(1, 3000).faults)) == set(Kind)
-    assert {fault.kind for seed in range(200) for fault in short_schedule(seed).faults} == set(Kind)
+    kinds = set(Kind) - OF_STORE
+    assert set(Counter(fault.kind for fault in long_schedule(1, 3000).faults)) == kinds
+    assert {fault.kind for seed in range(200) for fault in short_schedule(seed).faults} == kinds
+
+
+@given(st.integers())
+def test_faults_of_a_bucket_come_on_top_of_the_others(seed: int) -> None:
+    for plan, pace in ((short_schedule(seed), SHORT), (long_schedule(seed, 100), LONG)):
+        more = with_store(plan, pace)
+        assert more == with_store(plan, pace)
+        assert [fault for fault in more.faults if fault.kind not in OF_STORE] == list(plan.faults)
+        times = [fault.at_s for fault in more.faults]
+        assert times == sorted(times)
+        assert {fault.target for fault in more.faults if fault.kind in OF_STORE} == {STORE}
+
+
+def test_both_faults_of_a_bucket_come() -> None:
+    kinds = {fault.kind for seed in range(20) for fault in with_store(short_schedule(seed), SHORT).faults}
+    assert kinds >= OF_STORE
