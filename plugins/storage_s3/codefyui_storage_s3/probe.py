@@ -1,6 +1,5 @@
 """Tries a bucket with a tiny object: stored, read, compared, removed. Finds out which addressing style works."""
 
-import secrets
 from collections.abc import Callable
 
 from codefyui_core.plugin import Refused, StorageProblem
@@ -15,8 +14,8 @@ from .style import styles_to_try
 CONTENT = b"CodefyUI tries whether it can store files here."
 
 
-async def working_bucket(settings: S3Settings, client: Callable[[Bucket], BucketClient]) -> Bucket:
-    """The bucket of the settings, with a style that works.
+async def working_bucket(settings: S3Settings, client: Callable[[Bucket], BucketClient], name: str) -> Bucket:
+    """The bucket of the settings, with a style that works. ``name`` is the object's, and this server's alone.
 
     Raises: StorageProblem of the likeliest style when none does.
     """
@@ -25,7 +24,7 @@ async def working_bucket(settings: S3Settings, client: Callable[[Bucket], Bucket
     for style in styles:
         bucket = bucket_of(settings, style)
         try:
-            await _try(client(bucket), settings.s3_prefix)
+            await _try(client(bucket), f"{settings.s3_prefix}probe/{name}")
         except StorageProblem as error:
             first = first or error
         else:
@@ -43,8 +42,7 @@ def bucket_of(settings: S3Settings, style: Style) -> Bucket:
     )
 
 
-async def _try(client: BucketClient, prefix: str) -> None:
-    key = f"{prefix}probe/{secrets.token_hex(8)}"
+async def _try(client: BucketClient, key: str) -> None:
     await client.call("put_object", key, Body=CONTENT)
     try:
         came = await client.threads.run(_read, client, key)

@@ -1,6 +1,7 @@
 """Whether the bucket works, tried at start and again until it does; and again when the settings change."""
 
 import asyncio
+import secrets
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -45,6 +46,8 @@ class Standing:
         self._task: asyncio.Task[None] | None = None
         self._watching: asyncio.Task[None] | None = None
         self._tried: S3Settings | None = None
+        self._probe = secrets.token_hex(8)
+        """The same at each try, so that the same failure reads the same."""
         self._known = asyncio.Event()
         """The first try is over."""
         self.state: Working | Off = Off(reason="it is still starting", wanted=False)
@@ -95,7 +98,9 @@ class Standing:
         tries = 0
         while True:
             try:
-                bucket = await working_bucket(settings, lambda bucket: self._client(bucket, settings))
+                bucket = await working_bucket(
+                    settings, lambda bucket: self._client(bucket, settings), self._probe
+                )
             except StorageProblem as error:
                 self._become(Off(reason=error.message, wanted=True))
             else:
