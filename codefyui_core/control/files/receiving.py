@@ -147,6 +147,7 @@ class Receiving:
         finally:
             if writing is not None:
                 await asyncio.wait({writing})
+                writing.exception()  # the line may have broken before anybody asked for it
             if part.is_open:
                 await asyncio.to_thread(part.close)
             if known is not None:

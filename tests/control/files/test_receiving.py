@@ -2,6 +2,7 @@
 
 import asyncio
 import errno
+import gc
 import hashlib
 import threading
 
@@ -198,6 +199,27 @@ async def test_a_full_disk_keeps_what_is_there(receiving, item, monkeypatch):
     assert wrong.value.code == "storage.full"
     await receiving.append(item, 5000, pieces(DATA[5000:]))
     assert (await receiving.finish(item, size_bytes=len(DATA), sha256=SHA)).path.read_bytes() == DATA
+
+
+async def test_a_line_that_breaks_while_the_disk_is_full_leaves_no_error_that_nobody_asked_for(
+    receiving, item, monkeypatch
+):
+    unasked = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, about: unasked.append(about))
+
+    def full(part, lot, *, is_last):
+        raise OSError(errno.ENOSPC, "no space left")
+
+    async def breaking():
+        yield b"a piece"
+        raise ConnectionResetError
+
+    monkeypatch.setattr("codefyui_core.control.files.parts.Part.write", full)
+    with pytest.raises(ConnectionResetError):
+        await receiving.append(item, 0, breaking())
+    gc.collect()
+    await asyncio.sleep(0)
+    assert unasked == []
 
 
 async def test_a_piece_of_a_file_that_is_placed_leaves_nothing_behind(receiving, item):
