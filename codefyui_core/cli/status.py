@@ -18,6 +18,7 @@ def status_command(context: Context) -> int:
     api = context.api()
     health = cast("dict[str, Any]", api.call("GET", "/api/health"))
     workers = cast("dict[str, Any]", api.call("GET", "/api/workers"))
+    conditions = cast("dict[str, Any]", api.call("GET", "/api/plugins"))["conditions"]
     active = cast(
         "dict[str, Any]",
         api.call("GET", "/api/runs?status=queued&status=running&status=disconnected&limit=500"),
@@ -28,11 +29,14 @@ def status_command(context: Context) -> int:
                 "server": {"url": api.server.url, **health},
                 "workers": workers["workers"],
                 "runs": active["runs"],
+                "conditions": conditions,
             }
         )
         return 0
     waiting = f" (waiting for {', '.join(health['waiting_for'])})" if health["waiting_for"] else ""
     click.echo(f"Server   {api.server.url}  {health['status']}{waiting}, version {health['version']}")
+    for name, text in sorted(conditions.items()):
+        click.echo(f"{name.capitalize()}: {text}")
     _show_workers(workers["workers"])
     _show_runs(active["runs"])
     return 0

@@ -144,6 +144,19 @@ class ControlHalves:
         async with self._telling.setdefault(what, asyncio.Lock()):  # first come, first served
             await half.worker_changed(event)
 
+    def conditions(self) -> dict[str, str]:
+        """What the halves say of themselves, by ``storage s3``; those that have nothing to say are left out."""
+        said: dict[str, str] = {}
+        for what, half in self._made.items():
+            try:
+                text = "starting" if what in self._starting else half.condition()
+            except Exception:
+                self._plane.log.exception("%s failed to say in what condition it is", what)
+                text = "it failed to say; see the server's log"
+            if text:
+                said[str(what)] = text
+        return said
+
     def starting(self) -> list[str]:
         """Halves whose ``start`` hasn't returned."""
         return sorted(map(str, self._starting))

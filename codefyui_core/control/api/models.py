@@ -390,6 +390,8 @@ class Plugins(BaseModel):
 
     plugins: list[PluginRow]
     problems: list[ProblemRow]
+    conditions: dict[str, str]
+    """By connector or storage backend (``storage s3``): what it says of itself here."""
 
 
 class SettingRow(Row):

@@ -24,6 +24,7 @@ def routes(plane: "ControlPlane") -> list[Route]:
                     {"source": problem.source, "message": problem.message}
                     for problem in (catalog.problems if catalog else ())
                 ],
+                "conditions": dict(plane.halves.conditions()),
             }
         )
 

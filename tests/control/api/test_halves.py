@@ -106,6 +106,17 @@ async def test_a_half_serves_its_routes_and_its_invitations(with_plugin):
     assert other["notes"] == []
 
 
+async def test_what_a_half_says_of_itself_is_shown_also_when_it_can_not_say(with_plugin, monkeypatch, caplog):
+    app = await with_plugin()
+    (mine,) = [half for what, half in app.plane.halves._made.items() if what.name == "mine"]
+    monkeypatch.setattr(mine, "condition", lambda: "on, for mine.lan")
+    assert (await app.get("/api/plugins")).json["conditions"]["connector mine"] == "on, for mine.lan"
+    monkeypatch.setattr(mine, "condition", lambda: 1 / 0)
+    said = (await app.get("/api/plugins")).json["conditions"]
+    assert said["connector mine"].startswith("it failed to say")
+    assert "failed to say in what condition" in caplog.text
+
+
 async def test_a_half_that_fails_to_start_is_listed_and_the_server_goes_on(with_plugin, caplog):
     app = await with_plugin(start='raise RuntimeError("no such bucket")')
     assert state(app) == (PluginState.FAILED, "RuntimeError: no such bucket")
