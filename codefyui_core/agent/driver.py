@@ -7,22 +7,23 @@ from collections.abc import Iterable
 from contextlib import AsyncExitStack
 from typing import Any
 
-from codefyui_core.errors import CodefyError, StorageProblem, TransferStopped
+from codefyui_core.errors import CodefyError, TransferStopped
 from codefyui_core.ids import RunId, WorkerId
 from codefyui_core.plugin.storage import StorageKind, StorageSession, Ticket, Workspace
 from codefyui_core.plugin.views import AttemptView
 from codefyui_core.runner.api import NOT_RECORDED, Ending, Go, Launch, RunProcess, record_spec
 from codefyui_core.runs.events import EventType
-from codefyui_core.runs.spoken import Spoken, read_line, said_text, unreadable
-from codefyui_core.runs.status import Cause, Outcome, StopReason
+from codefyui_core.runs.spoken import Spoken, read_line, unreadable
+from codefyui_core.runs.status import StopReason
 from codefyui_core.wire.limits import EVENT_BYTES
-from codefyui_core.wire.messages import AcceptedItem, Assign, EndItem, ExitedItem, ItemKind
+from codefyui_core.wire.messages import AcceptedItem, Assign, ItemKind
 
 from .attempts import Attempt
 from .carrying.halt import Halt
 from .carrying.opening import Opening
 from .carrying.transfers import Transfers, Work, journal_of, tries_of
 from .devices import computes_on, narrowed_environ
+from .ending import end_of, exited
 from .equipment import Equipment
 from .folder import write_outcome
 from .machine import Effect, State
@@ -281,7 +282,7 @@ class Driver:
 
     async def _conclude(self, ending: Ending | None) -> None:
         machine = self._attempt.machine
-        end = self._end(ending)
+        end = end_of(machine, self._outcome, ending, self._failure)
         if machine.state is State.RECEIVED:
             return  # ``accepted`` never got to the disk: nothing is known of it
         if ending is None:
@@ -292,7 +293,7 @@ class Driver:
                 await self._settle_outputs()
             await _tried(asyncio.to_thread(write_outcome, self._attempt.path, end))
             machine.process_gone()
-            await self._stream.append(ItemKind.EXITED, item(ItemKind.EXITED, _exited(ending)))
+            await self._stream.append(ItemKind.EXITED, item(ItemKind.EXITED, exited(ending)))
             if self._transfers is not None:
                 await self._deliver(self._transfers)
         machine.published()
@@ -317,53 +318,10 @@ class Driver:
             warning = item(ItemKind.EVENT, NOT_RECORDED, type="run_warning")
             await self._stream.append(ItemKind.EVENT, warning)
 
-    def _end(self, ending: Ending | None) -> EndItem:
-        machine = self._attempt.machine
-        end = EndItem(
-            outcome=_outcome(self._outcome.get("outcome")),
-            error=said_text(self._outcome.get("error")),
-            cause=said_text(self._outcome.get("cause")),
-            stop_reason=machine.stop_reason,
-            grace_s=machine.grace_s,
-        )
-        if ending is not None:
-            known = {
-                "exit_code": ending.exit_code,
-                "signal": ending.signal,
-                "out_of_memory": ending.out_of_memory,
-                "stopped_in_time": ending.stopped_in_time,
-            }
-            end = end.model_copy(update=known)
-        if self._failure is not None and end.outcome is None and machine.stop_reason is None:
-            failed = {"outcome": Outcome.FAILED, "error": self._failure.message}
-            end = end.model_copy(update=failed | {"cause": _cause(self._failure)})
-        return end
-
     @property
     def _stream(self) -> Any:
         assert self._attempt.stream is not None
         return self._attempt.stream
-
-
-def _exited(ending: Ending) -> dict[str, Any]:
-    told = ExitedItem(
-        exit_code=ending.exit_code,
-        signal=ending.signal,
-        out_of_memory=ending.out_of_memory,
-        peak_memory_bytes=ending.peak_memory_bytes,
-        stderr_tail=ending.stderr_tail,
-    )
-    return told.model_dump(mode="json")
-
-
-def _outcome(value: object) -> Outcome | None:
-    return Outcome(value) if isinstance(value, str) and value in set(Outcome) else None
-
-
-def _cause(error: CodefyError) -> str:
-    if error.code == "storage.full":
-        return Cause.DISK_FULL
-    return Cause.STORAGE if isinstance(error, StorageProblem) else Cause.USER_CODE
 
 
 async def _tried(work: Any) -> None:

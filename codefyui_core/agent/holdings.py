@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from codefyui_core.plugin.storage import StorageKind
 from codefyui_core.plugin.values import JsonObject
 from codefyui_core.runs.status import StopReason
 from codefyui_core.wire.codec import live_hash
@@ -30,7 +29,6 @@ from . import folder
 from .aside import KEEP_DAYS, Asides
 from .attempts import Attempt, Batch
 from .carrying.grants import Grants
-from .carrying.left import read_left
 from .disk import Disk
 from .done import Done
 from .driver import Driver
@@ -39,6 +37,7 @@ from .folder import Head, Owner
 from .machine import STOP_GRACE_S, Effect, State
 from .one_run import OneRun
 from .places import Places
+from .recovering import Recovering
 from .refusing import lacks, refusal
 from .republishing import Republishing
 from .retention import prune_runs
@@ -113,39 +112,19 @@ class Holdings:
     async def recover(self) -> None:
         """Take over what processes before left."""
         await self._tidy()
-        left, strange = await asyncio.to_thread(
-            partial(folder.take_over, self._places.spools, self._owner, heir=self._heir)
+        recovering = Recovering(
+            places=self._places,
+            owner=self._owner,
+            heir=self._heir,
+            disk=self._disk,
+            equipment=self._equipment(),
+            news=self._news,
+            effects=self._effects,
+            log=self._log,
         )
-        for path in strange:
-            self._log.warning("the spool %s belongs to an agent that may still run; left alone", path)
-        for one in left:
-            spool = await asyncio.to_thread(partial(Spool, one.path, disk=self._disk))
-            if spool.last == 0 and one.end is None:
-                # Without its first record nothing ran, and the control plane may send it again.
-                await asyncio.to_thread(folder.remove, one.path)
-                continue
-            stream = Stream(spool, news=self._news, log=self._log)
-            stream.start()
-            goes_on = one.end is not None and self._carries(one.head)
-            reading = partial(read_left, one.path, spool, self._log, goes_on=goes_on)
-            files = await asyncio.to_thread(reading)
-            self._add(
-                Attempt(
-                    head=one.head,
-                    path=one.path,
-                    stream=stream,
-                    effects=self._effects,
-                    log=self._log,
-                    lost_end=one.end,
-                    recovered=True,
-                    left=files,
-                )
-            )
+        async for attempt in recovering.attempts():
+            self._add(attempt)
         await self._prune()
-
-    def _carries(self, head: Head) -> bool:
-        half = self._equipment().halves.get(head.backend or "")
-        return half is not None and half[0].kind is StorageKind.CARRIER
 
     def listed(self) -> tuple[HelloAttempt, ...]:
         """For hello: memory and disk together."""
