@@ -120,7 +120,7 @@ def _memory(carrier: Carrier, large: Sequence[Path], little: Sequence[Path], roo
         there = carrier.peak_mb
         carrier.send(paths)
         peaks.append(tuple(max(pair) for pair in zip(there, carrier.peak_mb, strict=True)))
-    sizes = [f"{paths[0].stat().st_size / MIB:,.2g} MiB" for paths in (large, little)]
+    sizes = [f"{paths[0].stat().st_size / MIB:g} MiB" for paths in (large, little)]
     for side, name in enumerate(("worker's side", "control plane")):
         row = Row(
             benchmark="transfer",

@@ -23,7 +23,7 @@ class TransferSettings(PluginSettings):
     transfer_enabled: bool = True
     """Send files over HTTP to workers that share no folder with the server; 0: don't."""
     transfer_chunk_bytes: Annotated[int, Field(ge=64 * KIB, le=1024 * MIB)] = 8 * MIB
-    """How much of an output a worker sends with one request."""
+    """How much of an output a worker sends with one request; up to 8 times as much while the line holds."""
 
 
 class TransferTicket(Ticket):

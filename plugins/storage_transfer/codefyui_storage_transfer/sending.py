@@ -31,21 +31,38 @@ MOVED = frozenset({"upload.offset", "upload.exists"})
 """The control plane has more or less of the file than the last answer said."""
 
 
-@dataclass(slots=True)
-class Pieces:
-    """How much goes with one request; less once a proxy has refused a request for its size."""
+GROWTH = 8
+"""How much larger a piece gets than the first one."""
 
-    n_bytes: int
+
+class Pieces:
+    """How much goes with one request: more while the line holds, as each request waits for its answer, which is far
+    away on some lines; less once a proxy has refused a request for its size.
+    """
+
+    def __init__(self, n_bytes: int) -> None:
+        self.n_bytes = self._first = n_bytes
+        self._most = n_bytes * GROWTH
+
+    def went(self, n_bytes: int) -> None:
+        """So many were taken at once."""
+        if n_bytes >= self.n_bytes:
+            self.n_bytes = min(2 * n_bytes, self._most)
+
+    def broke(self) -> None:
+        """The line: what is stored on the way, in a proxy, is lost with it."""
+        self.n_bytes = min(self.n_bytes, self._first)
 
     def shrink(self, refused_bytes: int, error: Refused) -> None:
-        """Raises: Refused, naming the proxy, when a smaller piece was refused, too."""
+        """Raises: Refused, naming the proxy, when the smallest piece was refused."""
         if refused_bytes <= LEAST_PIECE_BYTES:
             raise Refused(
                 f"a proxy in front of the server refused {refused_bytes} bytes as too large (413, and it wasn't the "
                 "server that answered); raise the proxy's own limit of request bodies (client_max_body_size in nginx)",
                 code=error.code,
             ) from error
-        self.n_bytes = min(self.n_bytes, LEAST_PIECE_BYTES)
+        fits = self._first if refused_bytes > self._first else LEAST_PIECE_BYTES
+        self.n_bytes = self._most = min(self._most, fits)
 
 
 class Sending:
@@ -109,6 +126,7 @@ class Sending:
             n_bytes = min(self._pieces.n_bytes, size_bytes - offset)
             try:
                 offset = await self._part(hashed, offset, n_bytes)
+                self._pieces.went(n_bytes)
             except Refused as error:
                 if error.code == "proxy.413":
                     self._pieces.shrink(n_bytes, error)
@@ -134,6 +152,7 @@ class Sending:
             try:
                 return (await self._post(offset, n_bytes, self._told(part), {})).offset
             except Busy:
+                self._pieces.broke()
                 if self._failed is not None:
                     raise self._failed from None
                 raise

@@ -1,6 +1,7 @@
 """Outputs on their way: in pieces, on from where they broke off, through proxies with limits of their own."""
 
 import hashlib
+import itertools
 import os
 from pathlib import Path
 from typing import Any
@@ -13,8 +14,9 @@ from codefyui_core.testing.hosts import AgentStoreDouble, ControlStoreDouble, No
 from codefyui_core.testing.served_routes import HttpDouble
 from codefyui_storage_transfer.models import TransferTicket
 from codefyui_storage_transfer.plugin import TransferBackend
+from codefyui_storage_transfer.sending import Pieces
 
-MIB = 1 << 20
+KIB, MIB = 1 << 10, 1 << 20
 DATA = os.urandom(64) * (5 * MIB // 64) + b"the end"
 
 
@@ -60,8 +62,8 @@ async def test_a_large_file_goes_in_pieces_with_its_hash_at_the_end(
     receipt = await publish(source, progress=progress)
     assert (receipt.sha256, receipt.size_bytes) == (hashlib.sha256(DATA).hexdigest(), len(DATA))
     assert arrived(control_host) == DATA
-    assert [int(params["offset"]) for params in between.posts()] == [0, 2 * MIB, 4 * MIB, len(DATA)]
-    assert [params.get("sha256") for params in between.posts()] == [None, None, None, receipt.sha256]
+    assert [int(params["offset"]) for params in between.posts()] == [0, 2 * MIB, len(DATA)]
+    assert [params.get("sha256") for params in between.posts()] == [None, None, receipt.sha256]
     assert progress.n_bytes == len(DATA)
 
 
@@ -122,6 +124,30 @@ async def test_a_proxy_with_a_limit_of_1_mb_is_passed_with_smaller_pieces(
     assert arrived(control_host) == DATA
     refused = [params for params in between.posts() if params["offset"] == "0"]
     assert len(refused) == 2, "the first piece, and once more with less"
+
+
+async def test_pieces_grow_while_the_line_holds_and_begin_again_when_it_broke(
+    publish: Any, source: Path, between: Between, control_host: ControlStoreDouble
+) -> None:
+    await publish(source, chunk_bytes=256 * KIB)
+    offsets = [int(params["offset"]) for params in between.posts()]
+    sizes = [after - before for before, after in itertools.pairwise(offsets)]
+    assert [size // KIB for size in sizes[:4]] == [256, 512, 1024, 2048]
+    pieces = Pieces(MIB)
+    for _ in range(5):
+        pieces.went(pieces.n_bytes)
+    assert pieces.n_bytes == 8 * MIB
+    pieces.broke()
+    assert pieces.n_bytes == MIB
+
+
+async def test_a_proxy_that_takes_the_first_piece_gets_no_larger_ones(
+    publish: Any, source: Path, between: Between, control_host: ControlStoreDouble
+) -> None:
+    between.body_limit = 1_500_000
+    await publish(source, chunk_bytes=MIB)
+    assert arrived(control_host) == DATA
+    assert [int(params["offset"]) // MIB for params in between.posts()] == [0, 1, 1, 2, 3, 4, 5, 5]
 
 
 async def test_a_small_file_passes_such_a_proxy_too(
