@@ -14,7 +14,7 @@ from .report import document, machine, table, write
 
 NAMES = (
     *("engine-overhead", "events", "drain", "fleet", "dead-line", "queue", "memory", "start", "first-node"),
-    "transfer",
+    *("transfer", "s3"),
 )
 RESULTS = Path(__file__).parent / "results"
 

@@ -33,13 +33,16 @@ from .problems import AlreadyThere, Missing, NotOffered
 from .threads import Threads
 from .uploading import ONE_PIECE_BYTES, Parts, Sent, send_whole
 
-THREADS = 12
+THREADS = 16
 PARTS_AT_ONCE = 6
 """Of all uploads of one run: bounds their memory."""
 
 
 class S3Agent(StorageAgent[S3Ticket, S3Receipt, S3Grant, S3Facts]):
     """Offered where boto3 is installed."""
+
+    parallel = 8
+    """Small files wait for answers most of their time."""
 
     def __init__(self, host: AgentStoreHost) -> None:
         self._host = host
@@ -135,14 +138,12 @@ class S3Session(StorageSession[S3Receipt, S3Grant]):
     async def _send(
         self, key: str, path: Path, notes: Notes, progress: Progress, *, only_if_absent: bool
     ) -> S3Receipt:
-        size = (await self._threads.run(path.stat)).st_size
-        if size < ONE_PIECE_BYTES:
-            data = await self._threads.run(path.read_bytes)
-            sent = await send_whole(self._newest(), key, data, progress, only_if_absent=only_if_absent)
-        else:
+        client = self._newest()
+        sent = await self._threads.run(_send_small, client, key, path, progress, only_if_absent)
+        if sent is None:
             parts = Parts(
                 path=path,
-                size_bytes=size,
+                size_bytes=(await self._threads.run(path.stat)).st_size,
                 key=key,
                 client=self._newest,
                 memory=_Memory(self._host, self._attempt, notes),
@@ -152,6 +153,15 @@ class S3Session(StorageSession[S3Receipt, S3Grant]):
             )
             sent = await parts.send(_read(notes.read()))
         return _receipt(key, sent)
+
+
+def _send_small(
+    client: BucketClient, key: str, path: Path, progress: Progress, only_if_absent: bool
+) -> Sent | None:
+    """Blocking. None: the file isn't small."""
+    if path.stat().st_size >= ONE_PIECE_BYTES:
+        return None
+    return send_whole(client, key, path.read_bytes(), progress, only_if_absent=only_if_absent)
 
 
 def _receipt(key: str, sent: Sent) -> S3Receipt:

@@ -13,6 +13,7 @@ from codefyui_core.plugin import Corrupt, Progress, Sha256
 
 from .client import BucketClient
 from .problems import problem_of
+from .threads import Threads
 
 RANGE_BYTES = 8 << 20
 AT_ONCE = 4
@@ -39,43 +40,60 @@ class Fetch:
         Raises: StorageProblem; Corrupt when there is more than there should be.
         """
         threads = self._client().threads
-        offset = await threads.run(self._take_in)
-        if offset > self._size:
-            raise Corrupt(f"{self._into} holds more than the {self._size} bytes of {self._key}")
-        coming: deque[asyncio.Task[bytes]] = deque()
+        if self._size <= RANGE_BYTES:
+            await threads.run(self._small)
+        else:
+            await self._in_ranges(threads, await threads.run(self._take_in))
+        return Sha256(self._digest.hexdigest())
+
+    def _small(self) -> None:
+        """In one turn of a thread."""
+        offset = self._take_in()
+        if offset < self._size:
+            self._append(self._range(offset, self._size))
+
+    async def _in_ranges(self, threads: Threads, offset: int) -> None:
+        coming: deque[asyncio.Task[bytearray]] = deque()
+
+        def ask() -> None:
+            nonlocal offset
+            while offset < self._size and len(coming) < AT_ONCE:
+                last = min(offset + RANGE_BYTES, self._size)
+                coming.append(asyncio.create_task(threads.run(self._range, offset, last)))
+                offset = last
+
         try:
-            while offset < self._size or coming:
-                while offset < self._size and len(coming) < AT_ONCE:
-                    last = min(offset + RANGE_BYTES, self._size)
-                    coming.append(asyncio.create_task(threads.run(self._range, offset, last)))
-                    offset = last
+            ask()
+            while coming:
                 data = await coming[0]
                 coming.popleft()
+                ask()
                 await threads.run(self._append, data)
         finally:
             for task in coming:
                 task.cancel()
             await asyncio.gather(*coming, return_exceptions=True)
-        return Sha256(self._digest.hexdigest())
 
     def _take_in(self) -> int:
-        """Hash what an earlier try left; its length."""
+        """Hash what an earlier try left; its length. Raises: Corrupt when it is too long."""
         size = 0
         with self._into.open("ab+") as file:
             file.seek(0)
             while chunk := file.read(_CHUNK_BYTES):
                 self._digest.update(chunk)
                 size += len(chunk)
+        if size > self._size:
+            raise Corrupt(f"{self._into} holds more than the {self._size} bytes of {self._key}")
         if size:
             self._progress.advance(size)
         return size
 
-    def _range(self, first: int, past: int) -> bytes:
+    def _range(self, first: int, past: int) -> bytearray:
         client = self._client()
         answer = client.ask("get_object", self._key, Range=f"bytes={first}-{past - 1}")
         return body_of(client, self._key, answer, past - first, self._progress)
 
-    def _append(self, data: bytes) -> None:
+    def _append(self, data: bytearray) -> None:
         with self._into.open("ab") as file:
             file.write(data)
         self._digest.update(data)
@@ -83,7 +101,7 @@ class Fetch:
 
 def body_of(
     client: BucketClient, key: str, answer: dict[str, Any], size_bytes: int, progress: Progress
-) -> bytes:
+) -> bytearray:
     """The bytes of an answer. Blocking.
 
     Raises: Corrupt when they are not as many as asked for; Busy when the line breaks.
@@ -103,4 +121,4 @@ def body_of(
         raise problem from None
     finally:
         answer["Body"].close()
-    return bytes(data)
+    return data

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
-from codefyui_core.plugin import InputItem, Refused, Sha256, StorageProblem
+from codefyui_core.plugin import InputItem, Refused, StorageProblem
 
 from .body import Unwatched
 from .client import BucketClient
@@ -65,9 +65,7 @@ class Inputs:
         self, client: BucketClient, key: str, item: InputItem, path: Path, *, only_if_absent: bool
     ) -> None:
         if item.size_bytes < ONE_PIECE_BYTES:
-            data = await client.threads.run(path.read_bytes)
-            await self._check(client, data, item, path)
-            await send_whole(client, key, data, Unwatched(), only_if_absent=only_if_absent)
+            await client.threads.run(_send_small, client, key, item, path, only_if_absent)
             return
         memory = _Recorded(self._unfinished)
         parts = Parts(
@@ -88,12 +86,13 @@ class Inputs:
             raise
         await memory.forget()
 
-    @staticmethod
-    async def _check(client: BucketClient, data: bytes, item: InputItem, path: Path) -> None:
-        """What is in the bucket under a hash serves every later run, so nothing else may get there."""
-        digest = await client.threads.run(hashlib.sha256, data)
-        if Sha256(digest.hexdigest()) != item.sha256:
-            raise Refused(f"{path} changed while the run was prepared; queue the run again")
+
+def _send_small(client: BucketClient, key: str, item: InputItem, path: Path, only_if_absent: bool) -> None:
+    """Blocking. What is in the bucket under a hash serves every later run, so nothing else may get there."""
+    data = path.read_bytes()
+    if hashlib.sha256(data).hexdigest() != item.sha256:
+        raise Refused(f"{path} changed while the run was prepared; queue the run again")
+    send_whole(client, key, data, Unwatched(), only_if_absent=only_if_absent)
 
 
 class _Recorded:

@@ -55,6 +55,6 @@ async def _try(client: BucketClient, key: str) -> None:
         )
 
 
-def _read(client: BucketClient, key: str) -> bytes:
+def _read(client: BucketClient, key: str) -> bytearray:
     answer = client.ask("get_object", key)
     return body_of(client, key, answer, len(CONTENT), Unwatched())

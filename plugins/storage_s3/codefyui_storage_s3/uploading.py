@@ -54,7 +54,7 @@ def part_bytes_for(size_bytes: int) -> int:
     return max(PART_BYTES, -(-least // (1 << 20)) << 20)
 
 
-async def send_whole(
+def send_whole(
     client: BucketClient,
     key: str,
     data: bytes,
@@ -62,12 +62,14 @@ async def send_whole(
     *,
     only_if_absent: bool = False,
 ) -> Sent:
-    """Raises: StorageProblem, AlreadyThere; Corrupt when the bucket holds other bytes than were sent."""
-    sha256 = await client.threads.run(hashlib.sha256, data)
-    digest = Sha256(sha256.hexdigest())
+    """Blocking, so that a small file costs one turn of a thread.
+
+    Raises: StorageProblem, AlreadyThere; Corrupt when the bucket holds other bytes than were sent.
+    """
+    digest = Sha256(hashlib.sha256(data).hexdigest())
     condition = {"IfNoneMatch": "*"} if only_if_absent else {}
     small = len(data) < _IN_MEMORY_BYTES
-    answer = await client.call(
+    answer = client.ask(
         "put_object",
         key,
         Body=data if small else Sending(data, progress),
@@ -78,8 +80,8 @@ async def send_whole(
         progress.advance(len(data))
     etag = str(answer.get("ETag", ""))
     if _is_md5(etag) and answer.get("ServerSideEncryption", "AES256") == "AES256":
-        md5 = await client.threads.run(hashlib.md5, data, usedforsecurity=False)
-        if md5.hexdigest() != etag.strip('"'):
+        md5 = hashlib.md5(data, usedforsecurity=False).hexdigest()
+        if md5 != etag.strip('"'):
             raise Corrupt(f"{key}: the bucket stored other bytes than were sent")
     return Sent(sha256=digest, size_bytes=len(data), etag=etag)
 

@@ -43,8 +43,8 @@ async def test_no_checksum_is_added_that_other_stores_refuse_or_write_into_the_f
     aws-chunked body that a store may keep as the file's last bytes.
     """
     data = b"weights" * 300_000
-    await send_whole(client, "runs/1/large", data, ProgressDouble())
-    await send_whole(client, "runs/1/small", b"weights", ProgressDouble())
+    await client.threads.run(send_whole, client, "runs/1/large", data, ProgressDouble())
+    await client.threads.run(send_whole, client, "runs/1/small", b"weights", ProgressDouble())
     await client.call("create_multipart_upload", "runs/1/parts")
     await client.call("upload_part", "runs/1/parts", UploadId="upload-1", PartNumber=1, Body=b"part")
     answer = await client.call("get_object", "runs/1/small")
@@ -69,7 +69,7 @@ async def test_a_store_that_keeps_other_bytes_than_were_sent_is_noticed(
 
     stub.rule = spoil
     with pytest.raises(Corrupt, match="other bytes"):
-        await send_whole(client, "runs/1/a", b"weights", ProgressDouble())
+        await client.threads.run(send_whole, client, "runs/1/a", b"weights", ProgressDouble())
 
 
 @pytest.mark.spec("s3/worker-needs-no-s3-settings")
@@ -182,14 +182,14 @@ def test_a_grant_that_is_shown_shows_stars() -> None:
 async def test_a_stop_ends_a_request_in_its_middle(client: BucketClient, stub: Stub) -> None:
     data = b"x" * (4 << 20)
     with pytest.raises(TransferStopped):
-        await send_whole(client, "runs/1/a", data, ProgressDouble(stop_after=1 << 20))
+        await client.threads.run(send_whole, client, "runs/1/a", data, ProgressDouble(stop_after=1 << 20))
     assert "/codefyui/runs/1/a" not in stub.objects
 
 
 async def test_what_is_sent_is_counted_once(client: BucketClient) -> None:
     progress = ProgressDouble()
-    await send_whole(client, "runs/1/a", b"x" * (3 << 20), progress)
-    await send_whole(client, "runs/1/b", b"x" * 1000, progress)
+    await client.threads.run(send_whole, client, "runs/1/a", b"x" * (3 << 20), progress)
+    await client.threads.run(send_whole, client, "runs/1/b", b"x" * 1000, progress)
     assert progress.n_bytes == (3 << 20) + 1000
 
 

@@ -122,9 +122,9 @@ def _count_puts(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     puts: list[str] = []
     real = inputs.send_whole
 
-    async def counted(client: Any, key: str, *args: Any, **more: Any) -> Any:
+    def counted(client: Any, key: str, *args: Any, **more: Any) -> Any:
         puts.append(key)
-        return await real(client, key, *args, **more)
+        return real(client, key, *args, **more)
 
     monkeypatch.setattr(inputs, "send_whole", counted)
     return puts
