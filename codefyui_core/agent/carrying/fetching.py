@@ -17,7 +17,8 @@ from .cache import InputCache
 from .copies import place
 from .found import input_stamp
 from .journal import Journal, Placed
-from .progress import Direction, Meter, Reports
+from .meter import Meter
+from .progress import Direction, Reports
 from .tries import Tries
 
 LOOKS = 5
@@ -92,11 +93,11 @@ class Fetching:
         async with self.cache.turn(item.sha256):
             if await self.cache.has(item.sha256, item.size_bytes):
                 return True
-            await self.tries.done(item.name, lambda: self._fetch(item))
+            await self.tries.done(item.name, lambda meter: self._fetch(item, meter))
             return False
 
-    async def _fetch(self, item: InputItem) -> None:
-        meter = Meter(self.tries.halt, await asyncio.to_thread(self.cache.fetched_bytes, item.sha256))
+    async def _fetch(self, item: InputItem, meter: Meter) -> None:
+        meter.done_bytes = await asyncio.to_thread(self.cache.fetched_bytes, item.sha256)
 
         async def into(path: Path) -> Sha256 | None:
             return await self.session.fetch(item, path, meter)

@@ -12,7 +12,7 @@ from codefyui_core.runs.events import EventType, WarningKind, warning_payload
 from codefyui_core.wire.limits import EVENT_BYTES
 from codefyui_core.wire.messages import ItemKind
 
-from .halt import Halt
+from .meter import Meter
 
 SHOW_EVERY_S = 2.0
 _UNITS = ("KiB", "MiB", "GiB", "TiB")
@@ -36,18 +36,6 @@ def size_text(n_bytes: int) -> str:
         if round(size, 1) < 1024 or unit == _UNITS[-1]:
             return f"{size:.1f} {unit}"
     raise AssertionError
-
-
-class Meter:
-    """Implements ``plugin.storage.Progress``."""
-
-    def __init__(self, halt: Halt, begun_bytes: int = 0) -> None:
-        self.done_bytes = begun_bytes
-        self._halt = halt
-
-    def advance(self, n_bytes: int) -> None:
-        self.done_bytes += n_bytes
-        self._halt.check()
 
 
 class Reports:

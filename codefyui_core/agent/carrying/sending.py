@@ -16,7 +16,8 @@ from .copies import Stamp, snapshot
 from .found import written
 from .items import Item, is_last, kind_of, of_found, of_record
 from .journal import Journal, JournalNotes, Recorded, Settled
-from .progress import Direction, Meter, Reports
+from .meter import Meter
+from .progress import Direction, Reports
 from .tries import Tries
 
 
@@ -165,10 +166,10 @@ class Sending:
             raise Refused(item.problem)
         self.tries.halt.check()
         size = await asyncio.to_thread(lambda: item.size_bytes)
-        return await self.tries.done(item.name, lambda: self._once(item, size))
+        return await self.tries.done(item.name, lambda meter: self._once(item, size, meter))
 
-    async def _once(self, item: Item, size: int) -> Receipt:
-        meter, notes = Meter(self.tries.halt), JournalNotes(self.journal, item.key)
+    async def _once(self, item: Item, size: int, meter: Meter) -> Receipt:
+        notes = JournalNotes(self.journal, item.key)
         async with AsyncExitStack() as stack:
             if self._closing:
                 shown = self.reports.shown(Direction.OUT, self._next, item.name, meter, size)

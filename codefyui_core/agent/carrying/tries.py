@@ -11,6 +11,7 @@ from codefyui_core.wire.messages import AttemptKey, WantGrant
 
 from .grants import Grants
 from .halt import Halt
+from .meter import Meter
 from .window import Waits, Window
 
 ASK_EVERY_S = 1.0
@@ -57,7 +58,7 @@ class Tries:
     def close(self) -> None:
         self._remove()
 
-    async def done(self, name: str, once: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    async def done(self, name: str, once: Callable[[Meter], Coroutine[Any, Any, T]]) -> T:
         """The result of the try that worked.
 
         Raises: StorageProblem of the last one; TransferStopped.
@@ -98,9 +99,10 @@ class Tries:
             self._ask("lost", have=0)
             await self.halt.pause(self._clock.delay(waits.next_s()), self._grants.whole())
 
-    async def _once(self, name: str, once: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    async def _once(self, name: str, once: Callable[[Meter], Coroutine[Any, Any, T]]) -> T:
+        meter = Meter(self.halt)
         try:
-            return await self.halt.unless(once())
+            return await self.halt.unless(meter.watch(once(meter), self._clock))
         except CodefyError as error:
             if isinstance(error, StorageProblem) or self.halt.given:
                 raise

@@ -7,6 +7,7 @@ import pytest
 
 from codefyui_core.agent.carrying.grants import Grants
 from codefyui_core.agent.carrying.halt import Halt
+from codefyui_core.agent.carrying.meter import STILL_S
 from codefyui_core.agent.carrying.tries import Line, Tries
 from codefyui_core.clocks import AttentiveClock
 from codefyui_core.errors import Busy, Corrupt, Expired, Refused, StorageProblem, TransferStopped
@@ -49,7 +50,7 @@ class World:
         attentive = self.attentive.setdefault(name, [])
         left = list(fails)
 
-        async def once():
+        async def once(_meter):
             at.append(self.manual.monotonic())
             attentive.append(self.clock.monotonic())
             if not left:
@@ -180,7 +181,7 @@ async def test_a_grant_that_doesn_t_come_is_asked_for_again_within_the_same_wind
 async def test_a_grant_that_came_meanwhile_is_used_at_once(world):
     calls = []
 
-    async def once():
+    async def once(_meter):
         calls.append(world.grants.given)
         if world.grants.given < 7:
             world.grant(7)
@@ -224,7 +225,7 @@ async def test_a_halt_ends_a_wait_at_once(world):
 async def test_a_halt_lets_a_transfer_end_by_itself_that_is_about_to(world):
     begun, go = asyncio.Event(), asyncio.Event()
 
-    async def once():
+    async def once(_meter):
         begun.set()
         await go.wait()
         return "sent"
@@ -240,7 +241,7 @@ async def test_a_halt_cancels_a_transfer_that_hangs(world, monkeypatch):
     monkeypatch.setattr("codefyui_core.agent.carrying.halt.SOON_S", 0.01)
     ended = asyncio.Event()
 
-    async def once():
+    async def once(_meter):
         try:
             await asyncio.Event().wait()
         finally:
@@ -260,3 +261,33 @@ async def test_files_that_wait_for_the_same_grant_ask_for_it_once(world):
     assert len(world.wants) == 1
     world.grant(1)
     await asyncio.gather(*tasks)
+
+
+async def test_a_try_in_which_nothing_moves_counts_as_failed(world):
+    begun = []
+
+    async def once(meter):
+        begun.append(world.manual.monotonic())
+        meter.advance(1)
+        if len(begun) == 1:
+            await asyncio.Event().wait()
+        return "sent"
+
+    task = asyncio.create_task(world.tries.done("a", once))
+    await world.passes(STILL_S - 10)
+    assert len(begun) == 1
+    await world.passes(30)
+    assert await task == "sent"
+    assert len(begun) == 2
+
+
+async def test_a_try_that_moves_takes_as_long_as_it_takes(world):
+    async def once(meter):
+        for _ in range(10):
+            await world.manual.sleep(STILL_S - 30)
+            meter.advance(1)
+        return "sent"
+
+    task = asyncio.create_task(world.tries.done("a", once))
+    await world.passes(10 * STILL_S)
+    assert await task == "sent"
