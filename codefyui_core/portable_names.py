@@ -17,6 +17,8 @@ _RESERVED = re.compile(r"(con|prn|aux|nul|conin\$|conout\$|com[0-9¹²³]|lpt[0-
 """Device names of Windows, which open a device in any folder and with any suffix (Microsoft, "Naming files,
 paths, and namespaces"). Refused everywhere, as files travel between systems."""
 _NOT_ON_WINDOWS = frozenset('<>:"|?*')
+_HEX = re.compile(r"[0-9A-Fa-f]{2}")
+_ESCAPE = re.compile(r"(?:%[0-9A-Fa-f]{2})+")
 
 
 def check_name(name: str, *, windows: bool = os.name == "nt") -> PurePosixPath:
@@ -36,6 +38,49 @@ def check_name(name: str, *, windows: bool = os.name == "nt") -> PurePosixPath:
     if len("/".join(parts).encode()) > NAME_LIMIT_BYTES:
         raise _bad(name, f"it is longer than {NAME_LIMIT_BYTES} bytes")
     return PurePosixPath(*parts)
+
+
+def to_portable(name: str, *, windows: bool = os.name == "nt") -> str:
+    """A name that another system may not hold, as one that ``check_name`` takes: what it refuses is written as
+    ``%`` and two hexadecimal digits a byte of UTF-8 (RFC 3986, 2.1). Other names stay as they are; ``from_portable``
+    gives each one back. Bytes that are no Unicode come as lone surrogates (PEP 383).
+
+    Raises: BadName for one that is empty, absolute, climbs, or is too long.
+    """
+    return str(
+        check_name("/".join(_escaped(part, windows=windows) for part in name.split("/")), windows=windows)
+    )
+
+
+def from_portable(name: str) -> str:
+    """The name that ``to_portable`` was given."""
+    return _ESCAPE.sub(
+        lambda found: bytes.fromhex(found[0].replace("%", "")).decode("utf-8", "surrogateescape"), name
+    )
+
+
+def _escaped(part: str, *, windows: bool) -> str:
+    def held(character: str) -> bool:
+        if character == "\\" or unicodedata.category(character) in ("Cc", "Cs"):
+            return False
+        return not (windows and character in _NOT_ON_WINDOWS)
+
+    after = [part[index + 1 : index + 3] for index in range(len(part))]
+    characters = [
+        one if held(one) and not (one == "%" and _HEX.fullmatch(behind)) else _percent(one)
+        for one, behind in zip(part, after, strict=True)
+    ]
+    if part not in (".", "..") and part.endswith((".", " ")):
+        characters[-1] = _percent(part[-1])
+    if _DRIVE.match(part):
+        characters[1] = _percent(":")
+    if _RESERVED.fullmatch(part.split(".", maxsplit=1)[0].rstrip(" ")):
+        characters[0] = _percent(part[0])
+    return "".join(characters)
+
+
+def _percent(character: str) -> str:
+    return "".join(f"%{byte:02X}" for byte in character.encode("utf-8", "surrogateescape"))
 
 
 def spellings(name: str) -> tuple[str, ...]:
