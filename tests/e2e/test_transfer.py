@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 from e2e_site import Process, Site, graph, wait_for
 
+from cdui_faults.proxy import Proxy
 from codefyui_core.cli.errors import CodefyError
 
 pytestmark = pytest.mark.service
@@ -436,6 +437,35 @@ def test_a_proxy_with_default_limits_and_a_server_that_dies_behind_it_cost_no_fi
     files = [line for line in lines if "/upload " in line or "/download/" in line]
     assert {line.rpartition(" ")[2] for line in files} == {credential(far, "proxied")}
     assert [line for line in files if "GET /api/files/download/through.csv" in line]
+
+
+@pytest.mark.spec("transfer/downloaded-input-hash-verified")
+def test_a_wrong_byte_on_the_way_never_reaches_a_run(far: Site) -> None:
+    data = content(9, 8 * MIB)
+    (far.data / "files" / "large.csv").write_bytes(data)
+    proxy = Proxy(int(far.url.rpartition(":")[2]))
+    try:
+        shaky = agent(far, "shaky", "--control", f"http://127.0.0.1:{proxy.open('line')}")
+        line = proxy.lines["line"]
+        proxy.do("line", lambda line: setattr(line, "rate", 4.0 * MIB))
+        run_id = carry(far, ("write", "models/ok.bin", 1, 10), file="large.csv", target="shaky")
+        cache = far.root / "agent-shaky" / "agent-cache"
+
+        def under_way() -> bool:
+            return any(path.stat().st_size > MIB for path in cache.rglob("*") if path.is_file())
+
+        wait_for(under_way, 60, "the input to be under way")
+        proxy.do("line", lambda line: setattr(line, "corrupt", 1))
+        wait_for(lambda: line.corrupted, 60, "a byte to be wrong")
+        proxy.do("line", lambda line: setattr(line, "rate", 0.0))
+        far.wait_status(run_id, "succeeded")
+        assert (cache / hashlib.sha256(data).hexdigest()).read_bytes() == data
+        placed = far.root / "agent-shaky" / "agent-runs" / run_id / "data" / "files" / "large.csv"
+        assert placed.read_bytes() == data
+        assert "large.csv" in shaky.said(), "it says what it fetched again"
+        shaky.terminate()
+    finally:
+        proxy.close()
 
 
 @pytest.mark.spec("restart/transfer-uploads-continue", "restart/transfer-received-files-stay")
