@@ -50,6 +50,7 @@ def check(site: Site, rows: Sequence[StoredRun], watcher: Watcher, found: Findin
         found.written += len(journal.wrote)
         found.delivered.update(one.row.backend for one in got if one.is_stored)
         found.left += sum(one.row.state == "on_worker" for one in got)
+        found.replaced += sum(_is_replaced(one, journal) for one in got)
         problems = [
             *_inputs(journal, asked),
             *(problem for one in got for problem in _listed(one, journal)),
@@ -94,13 +95,21 @@ def _listed(one: Got, journal: Journal) -> Iterator[str]:
     if one.digest != row.sha256 and (row.sha256 is not None or row.backend != OWN):
         yield f"{row.name} is listed with another hash than it has"
     meant = [_base(name) for name, digest in journal.begun if digest == one.digest]
-    if row.wanted is not None and one.digest != row.wanted:
+    if row.wanted is not None and one.digest != row.wanted and not _is_replaced(one, journal):
         yield f"{row.name} isn't what was recorded"
     elif meant:
         if _base(row.name).removesuffix(BESIDE) not in meant:
             yield f"{row.name} has the content of {meant[0]}"
     elif not row.name.endswith(BESIDE):
         yield f"{row.name} has a content that the run never wrote"
+
+
+def _is_replaced(one: Got, journal: Journal) -> bool:
+    """The run wrote over it after it recorded it, and before its agent came to look."""
+    if one.row.wanted is None or one.digest in {"", one.row.wanted}:
+        return False
+    versions = [digest for name, digest in journal.begun if _base(name) == _base(one.row.name)]
+    return one.row.wanted in versions and one.digest in versions[versions.index(one.row.wanted) + 1 :]
 
 
 def _twice(got: Sequence[Got]) -> Iterator[str]:

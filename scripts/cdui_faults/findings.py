@@ -23,3 +23,5 @@ class Findings:
     """Backend -> files that are listed as stored; also those of runs that were ended before they noted them."""
     left: int = 0
     """Files that are listed as left on their worker."""
+    replaced: int = 0
+    """Files that are listed with what the run had put in their place since, before its agent came to look."""

@@ -76,6 +76,7 @@ def as_json(outcomes: Sequence[Outcome], command: str) -> dict[str, Any]:
                 "orphans",
                 "written",
                 "left",
+                "replaced",
             )
         },
         "delivered": dict(sorted(sum((o.findings.delivered for o in outcomes), Counter[str]()).items())),
@@ -141,6 +142,7 @@ def _files(report: dict[str, Any]) -> list[str]:
     return [
         f"| files written by the runs | {report['written']} |",
         f"| files listed as stored, got and compared | {delivered or 0} |",
+        f"| of these, replaced by the run before they were taken | {report['replaced']} |",
         f"| files listed as left on their worker, with a warning | {report['left']} |",
     ]
 

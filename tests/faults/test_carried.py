@@ -133,6 +133,19 @@ def test_a_file_that_a_killed_run_had_half_written_may_be_listed(monkeypatch: py
     assert problems(monkeypatch, ROW, OUTPUT, beside, status="failed", cause="signal") == ""
 
 
+def test_a_checkpoint_may_hold_what_replaced_it_and_not_what_it_replaced(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    first, second = sha(b"epoch 1"), sha(b"epoch 2")
+    versions = tuple(("models/r0/latest.bin", digest) for digest in (first, second))
+    journal = dataclasses.replace(JOURNAL, begun=versions, wrote=versions)
+    one = dataclasses.replace(ROW, name="latest.bin", sha256=second, wanted=first)
+    two = dataclasses.replace(one, artifact_id="2", relative_path="latest-1.bin", wanted=second)
+    assert problems(monkeypatch, one, two, journal=journal) == ""
+    before = dataclasses.replace(two, sha256=first)
+    assert "isn't what was recorded" in problems(monkeypatch, one, before, journal=journal)
+
+
 @pytest.mark.parametrize("status", [404, 409, 503])
 def test_a_row_without_a_file_is_noticed(monkeypatch: pytest.MonkeyPatch, status: int) -> None:
     assert f"status {status}" in problems(monkeypatch, ROW, OUTPUT, statuses={"2": status})
