@@ -92,9 +92,8 @@ class Fetching:
             self._check(begun.n_bytes + n_held)
             self._progress.advance(n_held)
         finally:
-            if keeping is not None:
-                await asyncio.wait({keeping})
-            if begun.n_bytes + n_held <= self._item.size_bytes:
+            whole = await _went_well(keeping)
+            if whole and begun.n_bytes + n_held <= self._item.size_bytes:
                 await through(lambda: begun.end(held))
 
     def _check(self, n_bytes: int) -> None:
@@ -147,6 +146,14 @@ class Begun:
 
 async def _nothing() -> None:
     """What is kept before there is anything."""
+
+
+async def _went_well(keeping: "asyncio.Future[None] | None") -> bool:
+    """Waits for the thread. What comes behind a piece that it couldn't write has no place."""
+    if keeping is None:
+        return True
+    await asyncio.wait({keeping})
+    return keeping.exception() is None
 
 
 def _span(response: "aiohttp.ClientResponse") -> tuple[int, int | None]:

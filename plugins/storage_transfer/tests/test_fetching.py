@@ -22,7 +22,7 @@ from codefyui_core.plugin import (
 )
 from codefyui_core.testing.hosts import ProgressDouble
 from codefyui_core.testing.served_routes import HttpDouble, served_routes
-from codefyui_storage_transfer.fetching import Fetching
+from codefyui_storage_transfer.fetching import Begun, Fetching
 
 DATA = bytes(range(256)) * 12_000
 ITEM = InputItem(
@@ -151,6 +151,21 @@ async def test_a_stop_ends_the_fetch(fetch: Any, tmp_path: Path) -> None:
     with pytest.raises(TransferStopped):
         await fetch(progress=ProgressDouble(stop_after=1 << 20))
     assert (tmp_path / "into").stat().st_size < len(DATA)
+
+
+async def test_a_disk_that_is_full_is_told_and_leaves_a_beginning_to_go_on_from(
+    fetch: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(begun: Begun, pieces: list[bytes]) -> None:
+        raise Refused("into can't be written: No space left on device", code="storage.full")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Begun, "keep", full)
+        with pytest.raises(Refused, match="No space left"):
+            await fetch()
+    left = (tmp_path / "into").read_bytes()
+    assert DATA.startswith(left)
+    assert await fetch() == ITEM.sha256
 
 
 async def test_an_empty_file_needs_no_request(fetch: Any, store: Store) -> None:
