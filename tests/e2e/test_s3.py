@@ -10,6 +10,7 @@ from urllib.error import HTTPError
 import pytest
 from e2e_site import Process, Site, graph, wait_for
 
+from cdui_develop.bucket_stub import Asked, Says, Stub, error
 from cdui_develop.seaweedfs import ACCESS_KEY_ID, ROLE_ARN, SECRET_ACCESS_KEY, SeaweedFS
 from codefyui_core.errors import CodefyError
 
@@ -73,7 +74,7 @@ WITHOUT_BOTO3 = """
 import sys
 sys.modules["boto3"] = None
 """
-BASE = {"CODEFYUI_PLUGINS_BLOCK": "nodes_torch,storage_mount"}
+BASE = {"CODEFYUI_PLUGINS_BLOCK": "nodes_torch"}
 
 
 def settings(server: SeaweedFS, bucket: str, **more: str) -> dict[str, str]:
@@ -102,11 +103,12 @@ def site_at(root: Path) -> Site:
     return site
 
 
-def worker(site: Site, name: str, **env: str) -> Process:
+def worker(site: Site, name: str, *words: str, **env: str) -> Process:
     """An agent on a machine of its own, whose S3 settings are none, or wrong ones."""
     own = site.root / f"own-{name}"
     return site.start_agent(
         name,
+        *words,
         elsewhere=True,
         CODEFYUI_DATA_DIR=str(own),
         CODEFYUI_CUSTOM_NODES_DIR=str(site.data / "custom_nodes"),
@@ -398,6 +400,21 @@ def test_a_file_that_the_bucket_refuses_stays_on_the_worker_and_the_run_succeeds
     assert Path(model["path"]).read_bytes() == b"weights"
 
 
+@pytest.mark.spec("s3/mount-worker-still-preferred")
+def test_a_worker_that_shares_the_folder_is_preferred_and_nothing_goes_to_the_bucket(
+    lab: Site, seaweedfs: SeaweedFS, bucket_name: str
+) -> None:
+    shared = lab.root / "shared"
+    shared.symlink_to(lab.data)
+    nas = worker(lab, "nas", "--mount", f"data={shared}")
+    wait_for(lambda: lab.worker("nas").get("mounts"), what="the mount to be offered")
+    run_id = lab.submit(graph("S3Train", {"file": "train.csv", "name": "shared"}), target="any")
+    assert lab.wait_end(run_id)["status"] == "succeeded"
+    assert {row["backend"] for row in rows(lab, run_id).values()} == {"mount"}
+    assert keys(seaweedfs, bucket_name, f"codefyui/runs/{run_id}/") == set()
+    nas.terminate()
+
+
 # ------------------------------------------------------------ settings that change
 
 
@@ -499,3 +516,51 @@ def _location(site: Site, run_id: str, artifact_id: str) -> str:
     with caught.value as answer:
         assert answer.code == 302
         return str(answer.headers["Location"])
+
+
+@pytest.mark.spec("s3/sts-credentials-renewed-while-run-lasts", "s3/expired-temporary-credentials-retried")
+def test_keys_are_renewed_as_long_as_their_run_lasts(tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    site, stub = site_at(tmp_path), Stub(life_s=3)
+    try:
+        _with_short_keys(site, stub)
+    finally:
+        if request.session.testsfailed:
+            print(site.story()[-20_000:])
+        site.aclose()
+        stub.close()
+
+
+def _with_short_keys(site: Site, stub: Stub) -> None:
+    """Keys are renewed before they run out, as long as the run lasts; until they are, what is refused is tried again."""
+
+    def sessions(run_id: str) -> int:
+        return sum(asked["RoleSessionName"] == f"codefyui-{run_id}" for asked in stub.assumed)
+
+    def rule(asked: Asked) -> Says | None:
+        return error("ExpiredToken") if "/runs/" in asked.path and asked.access_key == "TEMPORARY1" else None
+
+    stub.rule = rule
+    env = {
+        "CODEFYUI_S3_ENABLED": "1",
+        "CODEFYUI_S3_ENDPOINT_URL": stub.url,
+        "CODEFYUI_S3_BUCKET": "stubbed",
+        "CODEFYUI_S3_ACCESS_KEY_ID": "OWNKEY",
+        "CODEFYUI_S3_SECRET_ACCESS_KEY": "own-secret",
+        "CODEFYUI_S3_CREDENTIALS": "sts",
+    }
+    site.start_server(**env)
+    worker(site, "gpu")
+    wait_for(lambda: "S3 artifact backend on" in said_by(site.server), what="the bucket to be tried")
+    go = site.root / "go-first"
+    first = train(site, hold=str(go))
+    wait_for(lambda: sessions(first) >= 3, what="new keys")
+    go.touch()
+    assert site.wait_end(first)["status"] == "succeeded"
+    assert warnings(site, first, "transfer_failed") == []
+    assert {row["state"] for row in rows(site, first).values()} == {"stored"}
+    before = sessions(first)
+    second = train(site, hold=str(site.root / "go-second"))
+    wait_for(lambda: sessions(second) >= 3, what="new keys of the next run")
+    assert sessions(first) == before
+    (site.root / "go-second").touch()
+    assert site.wait_end(second)["status"] == "succeeded"

@@ -11,6 +11,7 @@ from types import ModuleType
 import pytest
 from pydantic import SecretStr
 
+from cdui_develop.bucket_stub import Stub
 from cdui_develop.seaweedfs import ACCESS_KEY_ID, REGION, SECRET_ACCESS_KEY, SeaweedFS
 from codefyui_core.testing.hosts import MemoryDocuments
 
@@ -27,7 +28,6 @@ def _module(name: str, file: str) -> ModuleType:
     return sys.modules[name]
 
 
-stub_module = _module("s3_stub", "stub.py")
 planes = _module("s3_planes", "planes.py")
 
 
@@ -46,15 +46,15 @@ def bucket_settings(seaweedfs: SeaweedFS, shared_bucket: str) -> dict[str, objec
 
 
 @pytest.fixture
-def stub() -> "Iterator[stub_module.Stub]":
+def stub() -> "Iterator[Stub]":
     """A server that answers as the test wants."""
-    made = stub_module.Stub()
+    made = Stub()
     yield made
     made.close()
 
 
 @pytest.fixture
-def stub_settings(stub: "stub_module.Stub") -> dict[str, object]:
+def stub_settings(stub: "Stub") -> dict[str, object]:
     return {
         "s3_enabled": True,
         "s3_endpoint_url": stub.url,

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from pydantic import SecretStr
 from s3_planes import Halves, MakeSite
-from s3_stub import Asked, Says, Stub, error
 
+from cdui_develop.bucket_stub import Asked, Says, Stub, error
 from cdui_develop.seaweedfs import ACCESS_KEY_ID
 from codefyui_core.plugin import Corrupt, Expired, Refused, TransferStopped
 from codefyui_core.testing.clock import ManualClock

@@ -6,8 +6,8 @@ import logging
 import pytest
 from pydantic import SecretStr
 from s3_planes import RUN_ID, MakeSite
-from s3_stub import Asked, Says, Stub, error, sts_error
 
+from cdui_develop.bucket_stub import Asked, Says, Stub, error, sts_error
 from codefyui_core.plugin import Busy, Refused
 from codefyui_storage_s3.credentials import HOLD_OFF_S
 

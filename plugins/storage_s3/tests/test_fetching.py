@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 from s3_planes import TRAIN, Halves, MakeSite
-from s3_stub import Asked, Says, Stub, error
 
+from cdui_develop.bucket_stub import Asked, Says, Stub, error
 from codefyui_core.plugin import Busy, Corrupt, Expired, Family, Refused, TransferStopped
 from codefyui_core.testing.hosts import ProgressDouble
 from codefyui_storage_s3.fetching import RANGE_BYTES

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from s3_planes import RUN_ID, Halves, MakeSite
-from s3_stub import Asked, Says, Stub, error
 
+from cdui_develop.bucket_stub import Asked, Says, Stub, error
 from codefyui_core.plugin import Refused
 from codefyui_storage_s3.naming import Names, is_named_after, numbered
 

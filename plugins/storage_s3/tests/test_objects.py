@@ -11,8 +11,8 @@ from urllib.request import urlopen
 
 import pytest
 from s3_planes import ATTEMPT, RUN, RUN_ID, TRAIN, Halves, MakeSite, output_of, until
-from s3_stub import Asked, Says, Stub, error
 
+from cdui_develop.bucket_stub import Asked, Says, Stub, error
 from cdui_develop.seaweedfs import SeaweedFS
 from codefyui_core.plugin import (
     Busy,

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 from s3_planes import ATTEMPT, RUN_ID, Halves, MakeSite, output_of
-from s3_stub import Asked, Says, Stub, error
 
+from cdui_develop.bucket_stub import Asked, Says, Stub, error
 from cdui_develop.seaweedfs import SeaweedFS
 from codefyui_core.plugin import Busy, Expired, Refused, TransferStopped
 from codefyui_core.testing.hosts import NotesDouble, ProgressDouble

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 from s3_planes import FILES, WORKER, Halves, MakeSite, until
-from s3_stub import Asked, Says, Stub, error
 
+from cdui_develop.bucket_stub import Asked, Says, Stub, error
 from codefyui_core.plugin import Because, Busy, Offer, Refusal, RunFiles, StorageKind
 from codefyui_storage_s3 import standing
 from codefyui_storage_s3.models import S3Facts

@@ -49,6 +49,10 @@ def error(code: str, status: int = 400, message: str = "no", **headers: str) -> 
     return Says(status, text.encode(), headers)
 
 
+def _md5(data: bytes) -> str:
+    return hashlib.md5(data, usedforsecurity=False).hexdigest()
+
+
 def sts_error(code: str, status: int = 403) -> Says:
     text = (
         '<ErrorResponse xmlns="https://sts.amazonaws.com/doc/2011-06-15/">'
@@ -63,7 +67,7 @@ class Stub:
     numbered: TEMPORARY1, TEMPORARY2, …
     """
 
-    rule: Callable[[Asked], Says | None] = lambda asked: None
+    rule: Callable[[Asked], Says | None] = lambda _: None
     asked: list[Asked] = field(default_factory=list)
     objects: dict[str, tuple[bytes, dict[str, str]]] = field(default_factory=dict)
     uploads: dict[str, dict[int, bytes]] = field(default_factory=dict)
@@ -124,7 +128,7 @@ class Stub:
         return self._give(asked)
 
     def _keep(self, path: str, body: bytes, meta: dict[str, str], etag: str = "") -> Says:
-        tag = f'"{etag or hashlib.md5(body).hexdigest()}"'
+        tag = f'"{etag or _md5(body)}"'
         self.objects[path] = (body, {**meta, "ETag": tag})
         return Says(headers={"ETag": tag})
 
@@ -146,14 +150,14 @@ class Stub:
             return error("NoSuchUpload", 404)
         if asked.method == "PUT":
             parts[int(asked.query["partNumber"])] = asked.body
-            return Says(headers={"ETag": f'"{hashlib.md5(asked.body).hexdigest()}"'})
+            return Says(headers={"ETag": f'"{_md5(asked.body)}"'})
         if asked.headers.get("if-none-match") == "*" and asked.path in self.objects:
             return error("PreconditionFailed", 412)
         del self.uploads[asked.query["uploadId"]]
         if asked.method == "DELETE":
             return Says(204)
         whole = b"".join(body for _, body in sorted(parts.items()))
-        etag = f"{hashlib.md5(whole).hexdigest()}-{len(parts)}"
+        etag = f"{_md5(whole)}-{len(parts)}"
         self._keep(asked.path, whole, {}, etag)
         return Says(body=f'<R><ETag>"{etag}"</ETag><Key>{asked.key}</Key></R>'.encode())
 
@@ -186,6 +190,10 @@ def _handler(stub: Stub) -> type[BaseHTTPRequestHandler]:
         def _serve(self) -> None:
             parts = urlsplit(self.path)
             length = int(self.headers.get("Content-Length") or 0)
+            body = self.rfile.read(length)
+            if len(body) < length:
+                self.close_connection = True  # the client stopped in the middle
+                return
             asked = Asked(
                 method=self.command,
                 path=unquote(parts.path),
@@ -193,7 +201,7 @@ def _handler(stub: Stub) -> type[BaseHTTPRequestHandler]:
                     name: values[0] for name, values in parse_qs(parts.query, keep_blank_values=True).items()
                 },
                 headers={name.lower(): text for name, text in self.headers.items()},
-                body=self.rfile.read(length),
+                body=body,
             )
             said = stub.answer(asked)
             self.send_response_only(said.status)
