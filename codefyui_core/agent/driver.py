@@ -291,6 +291,8 @@ class Driver:
             assert self._attempt.path is not None
             if self.records_outputs:
                 await self._settle_outputs()
+            if self._transfers is not None:
+                await self._transfers.hold()
             await _tried(asyncio.to_thread(write_outcome, self._attempt.path, end))
             machine.process_gone()
             await self._stream.append(ItemKind.EXITED, item(ItemKind.EXITED, exited(ending)))

@@ -3,11 +3,12 @@
 import os
 import stat
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import NamedTuple
 
+from codefyui_core.agent.disk import Disk
 from codefyui_core.folder_handles import open_directory
 from codefyui_core.portable_names import check_name
 
@@ -16,6 +17,8 @@ _FICLONE = 0x40049409
 """``ioctl_ficlone(2)``: Btrfs, XFS, bcachefs, NFS 4.2."""
 _NO_FOLLOW = getattr(os, "O_NOFOLLOW", 0)
 _BINARY = getattr(os, "O_BINARY", 0)
+_TO_SYNC = os.O_RDWR if os.name == "nt" else os.O_RDONLY
+"""Windows syncs through writable handles alone."""
 
 
 class Stamp(NamedTuple):
@@ -129,3 +132,23 @@ def _copy_piece(source: int, target: int) -> int:
     while view:
         view = view[os.write(target, view) :]
     return len(data)
+
+
+def to_disk(paths: Iterable[Path], root: Path, disk: Disk) -> None:
+    """What the files hold, and the folders that lead to them from ``root``. One that can't be opened is left out.
+
+    Raises: OSError.
+    """
+    folders: set[Path] = set()
+    for path in paths:
+        try:
+            descriptor = os.open(path, _TO_SYNC | _NO_FOLLOW | _BINARY)
+        except OSError:
+            continue  # what is wrong with it shows when it is sent
+        try:
+            disk.sync(descriptor)
+        finally:
+            os.close(descriptor)
+        folders.update(one for one in path.parents if one == root or one.is_relative_to(root))
+    for folder in folders:
+        disk.sync_folder(folder)

@@ -168,6 +168,7 @@ def of_found(run_id: str, relative: str, path: Path, found: os.stat_result) -> I
         relative_path=name,
         path=path,
         payload=payload,
+        stamp=Stamp.of(found),
         problem=problem_of(relative),
     )
 

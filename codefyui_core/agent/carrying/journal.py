@@ -44,6 +44,14 @@ class Recorded(Model):
     stamp: tuple[int, ...] = ()
 
 
+class Found(Model):
+    """What the run had left without a word when its processes were gone. On the disk since."""
+
+    t: Literal["found"] = "found"
+    stamps: dict[str, tuple[int, ...]]
+    """By the key of the output."""
+
+
 class Noted(Model):
     """What a session wants to know of an upload later."""
 
@@ -62,8 +70,8 @@ class Settled(Model):
     ts: int | None = None
 
 
-Entry: TypeAlias = Annotated[Placed | Recorded | Noted | Settled, Field(discriminator="t")]
-_ENTRY: TypeAdapter[Placed | Recorded | Noted | Settled] = TypeAdapter(Entry)
+Entry: TypeAlias = Annotated[Placed | Recorded | Found | Noted | Settled, Field(discriminator="t")]
+_ENTRY: TypeAdapter[Placed | Recorded | Found | Noted | Settled] = TypeAdapter(Entry)
 
 
 @dataclass(slots=True)
@@ -72,6 +80,7 @@ class Ledger:
 
     placed: dict[str, Placed] = field(default_factory=dict)
     recorded: dict[str, Recorded] = field(default_factory=dict)
+    found: Found | None = None
     noted: dict[str, Noted] = field(default_factory=dict)
     settled: dict[str, Settled] = field(default_factory=dict)
 
@@ -81,6 +90,8 @@ class Ledger:
                 self.placed[entry.relative] = entry
             case Recorded():
                 self.recorded[entry.key] = entry
+            case Found():
+                self.found = entry
             case Noted():
                 self.noted[entry.key] = entry
             case Settled():
@@ -90,6 +101,8 @@ class Ledger:
     def entries(self) -> Iterable[Entry]:
         yield from self.placed.values()
         yield from self.recorded.values()
+        if self.found is not None:
+            yield self.found
         yield from self.noted.values()
         yield from self.settled.values()
 
@@ -149,8 +162,9 @@ def read_entries(data: bytes) -> Iterable[Entry]:
         checksum, _, text = line.partition(b" ")
         if text and checksum == _checksum(text):
             try:
-                yield _ENTRY.validate_json(text)
-            except ValidationError:
+                # By json: what a run says may hold lone surrogates.
+                yield _ENTRY.validate_python(json.loads(text))
+            except (ValidationError, ValueError):
                 continue  # of a newer version
 
 

@@ -4,18 +4,19 @@ import asyncio
 import logging
 from collections.abc import Iterable, Mapping
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from codefyui_core.agent.disk import Disk
 from codefyui_core.errors import CodefyError, Refused, TransferStopped
 from codefyui_core.plugin.storage import Receipt, StorageSession
 from codefyui_core.runs.events import WarningKind
 
-from .copies import Stamp, snapshot
+from .copies import Stamp, snapshot, to_disk
 from .found import written
 from .items import Item, is_last, kind_of, of_found, of_record
-from .journal import Journal, JournalNotes, Recorded, Settled
+from .journal import Found, Journal, JournalNotes, Recorded, Settled
 from .meter import Meter
 from .progress import Direction, Reports
 from .tries import Tries
@@ -96,6 +97,21 @@ class Sending:
 
     # ------------------------------------------------------------ afterwards
 
+    async def hold(self) -> None:
+        """The run's processes are gone: have on the disk what is to be delivered, and which files that are, so that a
+        loss of power changes none and adds none. Raises nothing but cancellation.
+        """
+        try:
+            await asyncio.to_thread(self._hold)
+        except OSError as error:
+            self.log.warning("run %s: its files can't be put on the disk: %s", self.run_id, error)
+
+    def _hold(self) -> None:
+        found = self._found() if self.session.workspace.private else []
+        recorded = [item for one in self.journal.ledger.unsettled for item in self._items(one)]
+        to_disk((item.source for item in (*recorded, *found)), self.outbox.parent, Disk())
+        self.journal.add(Found(stamps={item.key: tuple(item.stamp or ()) for item in found}))
+
     async def finish(self, *, before: Iterable[Recorded] = ()) -> None:
         """Every file is where it goes, or given up, when this returns. The run's processes are gone. ``before``:
         what a process before this one hadn't delivered.
@@ -130,7 +146,20 @@ class Sending:
                 recorded[item.relative_path] = Stamp.of(item.path.lstat()) if stamp is None else stamp
         found = written(folders, ledger.placed, recorded)
         items = [of_found(self.run_id, relative, path, seen) for relative, path, seen in found]
-        return [item for item in items if item.key not in ledger.settled]
+        return [
+            self._as_held(item) for item in items if item.key not in ledger.settled and self._is_held(item)
+        ]
+
+    def _is_held(self, item: Item) -> bool:
+        """It was there when the run's processes ended."""
+        found = self.journal.ledger.found
+        return found is None or item.key in found.stamps
+
+    def _as_held(self, item: Item) -> Item:
+        found = self.journal.ledger.found
+        if found is None or found.stamps[item.key] == item.stamp:
+            return item
+        return replace(item, problem="it isn't what it was when the run ended")
 
     async def aclose(self) -> None:
         """What isn't sent yet is left to the next process."""

@@ -49,7 +49,7 @@ class Work:
 
 
 class Transfers:
-    """Made with the session open; ``fetch``, then ``record`` as often as it comes, then ``finish``."""
+    """Made with the session open; ``fetch``, then ``record`` as often as it comes, then ``hold`` and ``finish``."""
 
     def __init__(
         self,
@@ -96,6 +96,12 @@ class Transfers:
     async def record(self, payload: Mapping[str, Any], ts: int | None) -> None:
         """A file or folder that the run reports; sent beside it."""
         await self._sending.record(payload, ts)
+
+    async def hold(self) -> None:
+        """The run's processes are gone: from now on a process after this one can deliver what is left, even after a loss
+        of power.
+        """
+        await self._sending.hold()
 
     async def finish(self) -> None:
         """The run's processes are gone: deliver what is left, or give it up."""

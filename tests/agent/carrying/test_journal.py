@@ -60,6 +60,11 @@ def test_a_damaged_line_is_skipped_and_the_others_are_read(written, data):
     assert list(read_entries(b"".join(lines))) == [one for n, one in enumerate(written) if n != which]
 
 
+def test_whatever_a_run_says_of_its_file_is_read_again():
+    entry = Recorded(key="a", payload={"meta": {"x": "\udcff\x00é", "n": 1e300}, "name": "a.pt"})
+    assert list(read_entries(_line(entry))) == [entry]
+
+
 def test_a_new_process_goes_on_behind_a_torn_end(tmp_path):
     path = tmp_path / "files.log"
     Journal(path, LOG).add(Noted(key="a", notes={"part": 1}))
