@@ -1,6 +1,7 @@
 """Agents and control planes that are started again while files are on their way."""
 
 import json
+import os
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -8,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from codefyui_core.agent.carrying.journal import Journal
+from codefyui_core.agent.disk import Disk
 from codefyui_core.errors import Busy
 from codefyui_core.testing.doubles.faulty_backends import SlowBackend
 from codefyui_core.testing.doubles.folder_backend import FolderBackend, Step
@@ -111,6 +113,47 @@ async def test_the_next_agent_delivers_what_is_left_and_the_runs_real_end(carrie
     assert (end["outcome"], end["error"]) == ("failed", "loss is nan")
     assert stored.kinds.count("exited") == stored.kinds.count("end") == 1
     await carried.line.until(lambda: carried.line.spools() == [])
+
+
+@pytest.mark.point(24)
+async def test_what_a_loss_of_power_cut_or_added_after_the_runs_end_is_not_delivered_as_what_it_wrote(
+    carried,
+):
+    backend, stored = await half_published(carried)
+    (carried.data() / "output" / "plot.png").write_text("pix")
+    carried.write("models/other.pt", "of nobody")
+    carried.grants = dict
+    backend.takes = 100
+    await carried.line.agent()
+    await carried.ended(stored)
+    states = {one["name"]: one["state"] for one in carried.artifacts(stored)}
+    assert states == {
+        "epoch.pt": "stored",
+        "tb/events": "stored",
+        "output/plot.png": "on_worker",
+        "files/input.csv": "stored",
+    }
+    (warning,) = carried.warnings(stored, "transfer_failed")
+    assert "output/plot.png stays on the worker: it isn't what it was when the run ended" in warning["detail"]
+
+
+@pytest.mark.point(24)
+async def test_what_is_to_be_delivered_is_on_the_disk_before_the_end_is_written_down(carried, monkeypatch):
+    synced = set()
+    sync = Disk.sync
+
+    def noting(disk, descriptor):
+        synced.add(os.fstat(descriptor).st_ino)
+        sync(disk, descriptor)
+
+    monkeypatch.setattr(Disk, "sync", noting)
+    await half_published(carried, takes=0)
+    names = ("models/epoch.pt", "output/tb/events", "output/plot.png", "files/input.csv")
+    outbox = carried.data().parent / "outbox"
+    snapshots = {path.stat().st_ino for path in outbox.iterdir()}
+    files = {(carried.data() / name).stat().st_ino for name in names[1:]}
+    assert snapshots
+    assert snapshots | files <= synced
 
 
 @pytest.mark.point(24)
