@@ -22,6 +22,7 @@ from .attempts import Attempt
 from .carrying.halt import Halt
 from .carrying.opening import Opening
 from .carrying.transfers import Transfers, Work, journal_of, tries_of
+from .carrying.tries import Tries
 from .devices import computes_on, narrowed_environ
 from .ending import end_of, exited
 from .equipment import Equipment
@@ -31,6 +32,8 @@ from .publishing import publish_in_place
 from .stream import item
 
 LOST = "run.process_lost"
+IN_PLACE_S = 60.0
+"""The longest that a file waits for a shared folder that is away: its run's lines wait behind it."""
 
 
 class Driver:
@@ -53,6 +56,7 @@ class Driver:
         self._opening: Opening | None = None
         self._halt = Halt()
         self._transfers: Transfers | None = None
+        self._in_place: Tries | None = None
         self._stops: set[asyncio.Task[None]] = set()
 
     @property
@@ -155,23 +159,30 @@ class Driver:
         session = await opening.open(stack, ticket)
         if carried or session.workspace.private:
             await self._fetch(stack, session, ticket, half.parallel)
+        else:
+            work = self._work(half.parallel, min(self._attempt.head.grace_s, IN_PLACE_S))
+            self._in_place = tries_of(work, self._with.carrying, self._halt, self._log)
+            stack.callback(self._in_place.close)
         return session.workspace
 
-    async def _fetch(
-        self, stack: AsyncExitStack, session: StorageSession[Any, Any], ticket: Ticket, parallel: int
-    ) -> None:
-        attempt, means = self._attempt, self._with.carrying
+    def _work(self, parallel: int, grace_s: float) -> Work:
+        attempt = self._attempt
         assert attempt.path is not None
         assert self._assign.backend is not None
-        work = Work(
+        return Work(
             key=attempt.key,
             backend=self._assign.backend,
             parallel=max(1, parallel),
-            grace_s=attempt.head.grace_s,
+            grace_s=grace_s,
             grants=attempt.grants,
             stream=self._stream,
             spool=attempt.path,
         )
+
+    async def _fetch(
+        self, stack: AsyncExitStack, session: StorageSession[Any, Any], ticket: Ticket, parallel: int
+    ) -> None:
+        means, work = self._with.carrying, self._work(parallel, self._attempt.head.grace_s)
         tries = tries_of(work, means, self._halt, self._log)
         stack.callback(tries.close)
         transfers = self._transfers = Transfers(
@@ -180,7 +191,7 @@ class Driver:
             means,
             halt=self._halt,
             tries=tries,
-            journal=await asyncio.to_thread(journal_of, attempt.path, self._log),
+            journal=await asyncio.to_thread(journal_of, work.spool, self._log),
             inputs=ticket.inputs,
             log=self._log,
         )
@@ -274,7 +285,9 @@ class Driver:
         if self._opening is not None and self._opening.session is not None:
             assert self._assign.backend is not None
             session, backend = self._opening.session, self._assign.backend
-            payload |= await publish_in_place(session, backend, payload, self._stream, self._log)
+            assert self._in_place is not None
+            tries = self._in_place
+            payload |= await publish_in_place(session, backend, payload, tries, self._stream, self._log)
         event = item(ItemKind.EVENT, payload, type="artifact", ts=said.ts)
         await self._say(ItemKind.EVENT, event, said, must_sync=True)
 

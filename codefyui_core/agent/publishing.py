@@ -5,12 +5,13 @@ from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from codefyui_core.errors import StorageProblem
+from codefyui_core.errors import StorageProblem, TransferStopped
 from codefyui_core.plugin.storage import Output, StorageSession
 from codefyui_core.plugin.values import JsonObject
 from codefyui_core.runs.events import EventType, WarningKind, warning_payload
 from codefyui_core.wire.messages import ItemKind
 
+from .carrying.tries import Tries
 from .stream import Stream, item
 
 
@@ -24,17 +25,11 @@ class NoNotes:
         return None
 
 
-class Quiet:
-    """No progress is shown for files that stay where they are."""
-
-    def advance(self, n_bytes: int) -> None:
-        return None
-
-
 async def publish_in_place(
     session: StorageSession[Any, Any],
     backend: str,
     payload: Mapping[str, Any],
+    tries: Tries,
     stream: Stream,
     log: logging.Logger,
 ) -> dict[str, Any]:
@@ -52,8 +47,8 @@ async def publish_in_place(
             node_id=payload.get("node_id"),
             size_bytes=payload.get("size_bytes"),
         )
-        receipt = await session.publish(output, path, NoNotes(), Quiet())
-    except (StorageProblem, OSError, KeyError, TypeError, ValueError) as error:
+        receipt = await tries.done(output.name, lambda meter: session.publish(output, path, NoNotes(), meter))
+    except (StorageProblem, TransferStopped, OSError, KeyError, TypeError, ValueError) as error:
         log.warning("a file stays on this machine: %s", error)
         detail = f"{payload.get('name', 'a file')} stays on the worker: {error}"
         warning = warning_payload(WarningKind.TRANSFER_FAILED, detail)

@@ -12,7 +12,7 @@ from codefyui_core.errors import BadName, Refused
 from codefyui_core.files import Folders
 from codefyui_core.plugin.storage import Output, Receipt
 from codefyui_core.plugin.values import JsonObject
-from codefyui_core.portable_names import check_name
+from codefyui_core.portable_names import to_portable
 from codefyui_core.runs.status import ArtifactState
 
 from .copies import Stamp
@@ -92,7 +92,7 @@ def kind_of(path: Path, folders: Folders) -> tuple[str, bool]:
     try:
         if relative is None or folders.relative(path.resolve()) is None:
             raise Refused("it lies outside the run's folder")
-        check_name(relative)
+        to_portable(relative)
         mode = path.lstat().st_mode
     except BadName as error:
         raise Refused(error.message) from error
@@ -113,8 +113,8 @@ def of_record(recorded: Recorded, folders: Folders) -> Iterator[Item]:
     """The file that a run recorded; of a folder, each file, which has its own row. Blocking."""
     payload = recorded.payload
     path = Path(str(payload["path"]))
-    relative = folders.relative(path) or str(payload.get("relative_path") or path.name)
-    name = str(payload.get("name") or PurePosixPath(relative).name)
+    relative, problem = portable(folders.relative(path) or str(payload.get("relative_path") or path.name))
+    name, _ = portable(str(payload.get("name") or PurePosixPath(relative).name))
     if recorded.snapshot is not None or not path.is_dir() or path.is_symlink():
         snapshot = None if recorded.snapshot is None else Path(recorded.snapshot)
         stamp = Stamp(*recorded.stamp) if len(recorded.stamp) == len(Stamp._fields) else None
@@ -127,31 +127,33 @@ def of_record(recorded: Recorded, folders: Folders) -> Iterator[Item]:
             snapshot=snapshot,
             stamp=stamp,
             ts=recorded.ts,
+            problem=problem,
         )
         return
-    for number, (below, found) in enumerate(files_below(path), 1):
+    for number, (written, found) in enumerate(files_below(path), 1):
         key = f"{recorded.key}/{number}"
+        below, problem = portable(written)
         own: JsonObject = {
             "artifact_id": key,
             "name": f"{name}/{below}",
-            "path": shown(path / below),
+            "path": shown(path / written),
             "is_folder": False,
         }
         yield Item(
             key=key,
             name=f"{name}/{below}",
             relative_path=f"{relative}/{below}",
-            path=path / below,
+            path=path / written,
             payload=payload | own | {"size_bytes": found.st_size},
             ts=recorded.ts,
-            problem=problem_of(below),
+            problem=problem,
         )
 
 
 def of_found(run_id: str, relative: str, path: Path, found: os.stat_result) -> Item:
     """A file that was written without a word. Its key is the same whenever it is looked for."""
     key = hashlib.sha256(f"{run_id}\n{relative}".encode("utf-8", "surrogateescape")).hexdigest()[:32]
-    name = shown(Path(relative))
+    name, problem = portable(relative)
     payload: JsonObject = {
         "artifact_id": key,
         "kind": "output",
@@ -169,16 +171,18 @@ def of_found(run_id: str, relative: str, path: Path, found: os.stat_result) -> I
         path=path,
         payload=payload,
         stamp=Stamp.of(found),
-        problem=problem_of(relative),
+        problem=problem,
     )
 
 
-def problem_of(relative: str) -> str:
+def portable(relative: str) -> tuple[str, str]:
+    """As it travels: in a form that any control plane can hold, and that gives the name back. Beside it, why there is
+    no such form.
+    """
     try:
-        check_name(relative)
+        return to_portable(relative), ""
     except BadName as error:
-        return error.message
-    return ""
+        return shown(Path(relative)), error.message
 
 
 def shown(path: Path) -> str:

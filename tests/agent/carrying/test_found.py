@@ -11,6 +11,7 @@ from codefyui_core.agent.carrying.items import of_found
 from codefyui_core.agent.carrying.journal import Placed
 from codefyui_core.errors import BadName
 from codefyui_core.files import Folders
+from codefyui_core.portable_names import check_name, from_portable
 
 
 class Run:
@@ -112,11 +113,20 @@ def test_the_key_of_a_found_file_is_the_same_whenever_it_is_looked_for(run):
 
 
 @pytest.mark.parametrize("name", ["a\\b.pt", "con.pt", "a\nb", "b\udcffc"])
-def test_a_name_that_can_t_travel_is_a_problem_in_words_that_can_be_stored(run, name):
+def test_a_name_that_others_can_t_hold_travels_in_a_form_that_gives_it_back(run, name):
     path = run.write(f"models/{name}")
     item = of_found("r1", f"models/{name}", path, path.stat())
-    assert item.problem
+    assert (item.problem, item.path) == ("", path)
+    assert from_portable(item.relative_path) == f"models/{name}"
+    check_name(item.relative_path, windows=True)
     item.output.model_dump_json()
+    item.name.encode()
+
+
+def test_a_name_that_is_too_long_to_travel_is_a_problem_in_words_that_can_be_stored(run):
+    name = "/".join(["models", *["deep\udcff" * 40] * 5])
+    item = of_found("r1", name, run.write("models/x"), run.write("models/x").stat())
+    assert "longer" in item.problem
     item.name.encode()
 
 

@@ -1,6 +1,7 @@
 """What becomes of a transfer that fails: tried again, once more, or given up."""
 
 import asyncio
+import json
 import logging
 
 import pytest
@@ -9,8 +10,11 @@ from codefyui_core.agent.carrying.grants import Grants
 from codefyui_core.agent.carrying.halt import Halt
 from codefyui_core.agent.carrying.meter import STILL_S
 from codefyui_core.agent.carrying.tries import Line, Tries
+from codefyui_core.agent.publishing import publish_in_place
 from codefyui_core.clocks import AttentiveClock
 from codefyui_core.errors import Busy, Corrupt, Expired, Refused, StorageProblem, TransferStopped
+from codefyui_core.files import Folders
+from codefyui_core.plugin.storage import Receipt, Workspace
 from codefyui_core.testing.clock import ManualClock
 from codefyui_core.wire.messages import AttemptKey, GrantMessage
 
@@ -291,3 +295,49 @@ async def test_a_try_that_moves_takes_as_long_as_it_takes(world):
     task = asyncio.create_task(world.tries.done("a", once))
     await world.passes(10 * STILL_S)
     assert await task == "sent"
+
+
+# ---------------------------------------------------------------- files that are published in place
+
+
+class Share:
+    """The session of a shared folder that is away at first."""
+
+    def __init__(self, root, *fails):
+        self.workspace = Workspace(folders=Folders(root=root), private=False)
+        self.fails = list(fails)
+
+    async def publish(self, output, path, notes, progress):
+        if self.fails:
+            raise self.fails[0] if self.fails[0] is GONE else self.fails.pop(0)
+        return Receipt(sha256="0" * 64, size_bytes=1)
+
+
+class Said:
+    def __init__(self):
+        self.items = []
+
+    async def append(self, kind, payload):
+        self.items.append(json.loads(payload))
+
+
+GONE = Busy("the share is away")
+
+
+@pytest.mark.parametrize(
+    ("fails", "state", "warned"),
+    [((), "stored", 0), ((Busy("away"), Busy("away")), "stored", 0), ((GONE,), "on_worker", 1)],
+)
+async def test_a_file_in_a_shared_folder_that_is_away_waits_for_it_a_while(
+    world, tmp_path, fails, state, warned
+):
+    payload = {"artifact_id": "a1", "kind": "checkpoint", "path": str(tmp_path / "models" / "m.pt")}
+    stream = Said()
+    telling = asyncio.create_task(
+        publish_in_place(
+            Share(tmp_path, *fails), "mount", payload, world.tries, stream, logging.getLogger("test")
+        )
+    )
+    await world.passes(2 * GRACE_S)
+    assert (await telling)["state"] == state
+    assert len(stream.items) == warned
