@@ -48,7 +48,7 @@ def rows(effort: Effort) -> list[Row]:
 
 
 def _rows(effort: Effort, root: Path, server: Any) -> Iterator[Row]:
-    size, count = effort.choose(1024, 20) * MIB, effort.choose(500, 5)
+    size, count = effort.choose(256, 20) * MIB, effort.choose(500, 5)
     turns = effort.choose(5, 1)
     sides = Ours(root / "ours", server), Managed(server)
     large = [write(root / "large", size)]

@@ -5,7 +5,7 @@ Keys are in memory alone: in no file, no log, no environment.
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -114,11 +114,6 @@ class S3Session(StorageSession[S3Receipt, S3Grant]):
             raise Refused(f"{item.name} is no longer in the bucket: {error}; queue the run again") from None
 
     async def publish(self, output: Output, path: Path, notes: Notes, progress: Progress) -> S3Receipt:
-        begun = _read(notes.read())
-        if begun is not None and self._names.own(begun.key, output.key):
-            with suppress(AlreadyThere):
-                return await self._send(begun.key, path, notes, progress, only_if_absent=True)
-            self._names.taken(begun.key)
         base = output_key(
             self._ticket.prefix,
             self._attempt.run_id,
@@ -126,14 +121,25 @@ class S3Session(StorageSession[S3Receipt, S3Grant]):
             name=output.name,
             relative_path=output.relative_path,
         )
-        for key, own in self._names.for_output(base, output.key):
+        begun = _read(notes.read())
+        for key, own in self._names.for_output(base, output.key, None if begun is None else begun.key):
             try:
-                return await self._send(key, path, notes, progress, only_if_absent=not own)
+                receipt = await self._send_absent(key, path, notes, progress, own=own)
             except AlreadyThere:
                 self._names.taken(key)
-            except NotOffered:  # stores that don't know If-None-Match
-                return await self._send(key, path, notes, progress, only_if_absent=False)
+            else:
+                self._names.stored(key)
+                return receipt
         raise AssertionError("there is always a next number")
+
+    async def _send_absent(
+        self, key: str, path: Path, notes: Notes, progress: Progress, *, own: bool
+    ) -> S3Receipt:
+        """Raises: AlreadyThere, unless what is there is the output's own."""
+        try:
+            return await self._send(key, path, notes, progress, only_if_absent=not own)
+        except NotOffered:  # stores that don't know If-None-Match
+            return await self._send(key, path, notes, progress, only_if_absent=False)
 
     async def _send(
         self, key: str, path: Path, notes: Notes, progress: Progress, *, only_if_absent: bool

@@ -54,10 +54,11 @@ from .removing import abort, keys_of_run, places_of, remove_keys
 from .settings import Download, S3Settings
 from .standing import Standing, Working
 from .style import styles_to_try
-from .threads import Threads
+from .threads import Threads, each
 from .unfinished import INPUTS, ROOM, Unfinished, Upload, owner_of
 
 THREADS = 8
+INPUTS_AT_ONCE = 4
 SWEEP_S = 60.0
 """Between two tries to abort what couldn't be reached."""
 
@@ -106,9 +107,10 @@ class S3Control(StorageControl[S3Ticket, S3Receipt, S3Grant, S3Facts]):
         return Staged(ticket=ticket, grant=grant)
 
     async def _put(self, working: Working, items: tuple[InputItem, ...]) -> None:
-        client = self._client(working.bucket, working.settings)
-        for item in {item.sha256: item for item in items}.values():
-            await self._inputs.put(client, working.settings.s3_prefix, item, self._host.input_path(item))
+        client, prefix = self._client(working.bucket, working.settings), working.settings.s3_prefix
+        contents = {item.sha256: item for item in items}.values()
+        puts = (self._inputs.put(client, prefix, item, self._host.input_path(item)) for item in contents)
+        await each(puts, INPUTS_AT_ONCE)
 
     async def renew(self, given: Assignment[S3Ticket]) -> S3Grant:
         return await self._issuer.issue(self._host.settings(S3Settings), given.ticket, given.run.id)
@@ -171,9 +173,8 @@ class S3Control(StorageControl[S3Ticket, S3Receipt, S3Grant, S3Facts]):
         key = stored.relative_path
         if settings.s3_download is Download.PROXY:
             return await stream(client, stored, span)
-        await client.call(
-            "head_object", key
-        )  # a browser would show the bucket's own XML for one that is gone
+        # a browser would show the bucket's own XML for one that is gone
+        await client.call("head_object", key)
         name = quote(stored.name.rpartition("/")[2])
         disposition = f"attachment; filename*=UTF-8''{name}"
         ttl_s = settings.s3_presign_ttl_s
@@ -254,7 +255,10 @@ class S3Control(StorageControl[S3Ticket, S3Receipt, S3Grant, S3Facts]):
                 f"bucket {name} can't be reached without keys; set CODEFYUI_S3_ACCESS_KEY_ID and "
                 "CODEFYUI_S3_SECRET_ACCESS_KEY"
             )
-        style = styles_to_try(settings.s3_endpoint_url, name, settings.s3_addressing_style.style)[0]
+        styles = styles_to_try(settings.s3_endpoint_url, name, settings.s3_addressing_style.style)
+        style = styles[0]
+        if isinstance(state, Working) and state.settings == settings and state.bucket.style in styles:
+            style = state.bucket.style
         return self._client(bucket_of(settings, style).model_copy(update={"name": name}), settings)
 
 

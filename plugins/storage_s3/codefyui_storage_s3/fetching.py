@@ -5,7 +5,7 @@ the file ends.
 import asyncio
 import hashlib
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,9 @@ from .threads import Threads
 RANGE_BYTES = 8 << 20
 AT_ONCE = 4
 """Ranges of one file in memory."""
-_CHUNK_BYTES = 1 << 20
+_CHUNK_BYTES = 256 << 10
+
+Chunks = Sequence[bytes]
 
 
 class Fetch:
@@ -53,7 +55,7 @@ class Fetch:
             self._append(self._range(offset, self._size))
 
     async def _in_ranges(self, threads: Threads, offset: int) -> None:
-        coming: deque[asyncio.Task[bytearray]] = deque()
+        coming: deque[asyncio.Task[Chunks]] = deque()
 
         def ask() -> None:
             nonlocal offset
@@ -88,31 +90,32 @@ class Fetch:
             self._progress.advance(size)
         return size
 
-    def _range(self, first: int, past: int) -> bytearray:
+    def _range(self, first: int, past: int) -> Chunks:
         client = self._client()
         answer = client.ask("get_object", self._key, Range=f"bytes={first}-{past - 1}")
         return body_of(client, self._key, answer, past - first, self._progress)
 
-    def _append(self, data: bytearray) -> None:
+    def _append(self, chunks: Chunks) -> None:
         with self._into.open("ab") as file:
-            file.write(data)
-        self._digest.update(data)
+            for chunk in chunks:
+                file.write(chunk)
+                self._digest.update(chunk)
 
 
 def body_of(
     client: BucketClient, key: str, answer: dict[str, Any], size_bytes: int, progress: Progress
-) -> bytearray:
-    """The bytes of an answer. Blocking.
+) -> Chunks:
+    """The bytes of an answer, in the pieces that they came in, as joining them costs a copy. Blocking.
 
     Raises: Corrupt when they are not as many as asked for; Busy when the line breaks.
     """
     if answer["ContentLength"] != size_bytes:
         answer["Body"].close()
         raise Corrupt(f"{key}: the bucket gives {answer['ContentLength']} bytes for {size_bytes}")
-    data = bytearray()
+    chunks: list[bytes] = []
     try:
         while chunk := answer["Body"].read(_CHUNK_BYTES):
-            data += chunk
+            chunks.append(chunk)
             progress.advance(len(chunk))
     except Exception as error:
         problem = problem_of(error, client.circumstances("get_object", key))
@@ -121,4 +124,4 @@ def body_of(
         raise problem from None
     finally:
         answer["Body"].close()
-    return data
+    return chunks

@@ -29,14 +29,19 @@ class Names:
     def __init__(self) -> None:
         self._owners: dict[str, str | None] = {}
         """Key -> the output that has it; None: something that was there."""
+        self._stored: set[str] = set()
+        """Keys whose object is known to be their owner's."""
         self._next: dict[str, int] = {}
 
-    def for_output(self, base: str, output: str) -> Iterator[tuple[str, bool]]:
-        """Keys to try, each with whether it is the output's own already. Say ``taken`` of one that isn't free."""
-        for key, owner in self._owners.items():
-            if owner == output and is_named_after(key, base):
-                yield key, True
-                break
+    def for_output(self, base: str, output: str, begun: str | None = None) -> Iterator[tuple[str, bool]]:
+        """Keys to try, each with whether the object there is the output's own. ``begun``: the key of an upload that an
+        earlier try began. Say ``taken`` of one that isn't free, ``stored`` of the one that was.
+        """
+        if begun is not None and self._owners.setdefault(begun, output) == output:
+            yield begun, begun in self._stored
+        for key in [key for key, owner in self._owners.items() if owner == output and key != begun]:
+            if is_named_after(key, base):
+                yield key, key in self._stored
         for number in count(self._next.get(base, 0)):
             key = numbered(base, number)
             if key in self._owners:
@@ -45,9 +50,8 @@ class Names:
             self._owners[key] = output
             yield key, False
 
-    def own(self, key: str, output: str) -> bool:
-        """The output was begun under this key by a process before. False: another has it by now."""
-        return self._owners.setdefault(key, output) == output
-
     def taken(self, key: str) -> None:
         self._owners[key] = None
+
+    def stored(self, key: str) -> None:
+        self._stored.add(key)

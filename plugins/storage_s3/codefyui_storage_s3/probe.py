@@ -8,7 +8,7 @@ from .body import Unwatched
 from .client import BucketClient
 from .fetching import body_of
 from .models import Bucket, Style
-from .settings import S3Settings
+from .settings import Addressing, S3Settings
 from .style import styles_to_try
 
 CONTENT = b"CodefyUI tries whether it can store files here."
@@ -30,7 +30,11 @@ async def working_bucket(settings: S3Settings, client: Callable[[Bucket], Bucket
         else:
             return bucket
     assert first is not None
-    raise first
+    if settings.s3_addressing_style is Addressing.AUTO:
+        raise first
+    other = Style.VIRTUAL if styles[0] is Style.PATH else Style.PATH
+    hint = f"if it needs another addressing style, set CODEFYUI_S3_ADDRESSING_STYLE={other}"
+    raise type(first)(f"{first.message}; {hint}", code=first.code)
 
 
 def bucket_of(settings: S3Settings, style: Style) -> Bucket:
@@ -55,6 +59,6 @@ async def _try(client: BucketClient, key: str) -> None:
         )
 
 
-def _read(client: BucketClient, key: str) -> bytearray:
+def _read(client: BucketClient, key: str) -> bytes:
     answer = client.ask("get_object", key)
-    return body_of(client, key, answer, len(CONTENT), Unwatched())
+    return b"".join(body_of(client, key, answer, len(CONTENT), Unwatched()))

@@ -8,15 +8,22 @@ from codefyui_core.plugin import Busy, StorageProblem, StoredObject
 from .client import BucketClient
 from .models import StoredIn, run_folder
 from .problems import Missing, UploadGone
+from .threads import each
 from .unfinished import Unfinished, Upload
 
 ClientFor = Callable[[Upload], BucketClient]
 
 
+AT_ONCE = 4
+
+
 async def remove_keys(client: BucketClient, keys: Iterable[str]) -> None:
     """One request each: a request for many needs a checksum of a kind that some stores refuse."""
-    for key in keys:
+
+    async def remove(key: str) -> None:
         await client.call("delete_object", key)
+
+    await each((remove(key) for key in keys), AT_ONCE)
 
 
 async def keys_of_run(

@@ -1,13 +1,27 @@
 """Threads for calls that wait for the network."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 P = ParamSpec("P")
 R = TypeVar("R")
+
+
+async def each(works: Iterable[Coroutine[Any, Any, None]], at_once: int) -> None:
+    """All of them, a few beside each other. Raises what the first of those that failed raised, when all are over."""
+    room = asyncio.Semaphore(at_once)
+
+    async def one(work: Coroutine[Any, Any, None]) -> None:
+        async with room:
+            await work
+
+    outcomes = await asyncio.gather(*(one(work) for work in works), return_exceptions=True)
+    for outcome in outcomes:
+        if outcome is not None:
+            raise outcome
 
 
 class Threads:

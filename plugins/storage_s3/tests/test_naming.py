@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 from s3_planes import RUN_ID, Halves, MakeSite
 
 from cdui_develop.bucket_stub import Asked, Says, Stub, error
-from codefyui_core.plugin import Refused
+from codefyui_core.plugin import Busy, Refused
+from codefyui_core.testing.hosts import NotesDouble
 from codefyui_storage_s3.naming import Names, is_named_after, numbered
 
 FOLDER = f"runs/{RUN_ID}/checkpoint"
@@ -53,12 +54,19 @@ def test_outputs_of_one_session_get_a_key_each_and_keep_it() -> None:
     names = Names()
     assert next(names.for_output("a.pt", "one")) == ("a.pt", False)
     assert next(names.for_output("a.pt", "two")) == ("a-1.pt", False)
+    assert next(names.for_output("a.pt", "one")) == ("a.pt", False), "nobody knows yet what is there"
+    names.stored("a.pt")
     assert next(names.for_output("a.pt", "one")) == ("a.pt", True)
     tries = names.for_output("a.pt", "three")
     key, _ = next(tries)
     names.taken(key)
     assert next(tries) == ("a-3.pt", False)
-    assert not names.own("a-1.pt", "three")
+
+
+def test_an_upload_that_was_begun_goes_on_under_its_key_unless_another_has_it_by_now() -> None:
+    names = Names()
+    assert next(names.for_output("a.pt", "one", "a-5.pt")) == ("a-5.pt", False)
+    assert next(names.for_output("a.pt", "two", "a-5.pt")) == ("a.pt", False)
 
 
 async def test_two_outputs_of_one_name_are_two_objects(
@@ -110,3 +118,27 @@ async def test_a_receipt_for_another_outputs_key_is_refused(
     forged = receipt.model_copy(update={"key": f"{FOLDER}/other.pt"})
     with pytest.raises(Refused, match="no key"):
         await halves.control.accept(halves.given(staged), output, forged)
+
+
+async def test_a_later_try_writes_over_nothing_that_an_earlier_process_put_there(
+    site_of: MakeSite, stub_settings: dict[str, object], stub: Stub
+) -> None:
+    halves: Halves = await (await site_of(stub_settings)).start()
+    staged = await halves.staged()
+    stub.objects[f"/codefyui/{FOLDER}/best.pt"] = (b"earlier", {})
+    notes = NotesDouble()
+    failed: list[Asked] = []
+
+    def rule(asked: Asked) -> Says | None:
+        if "partNumber" in asked.query and not failed:
+            failed.append(asked)
+            return error("SlowDown", 503)
+        return None
+
+    stub.rule = rule
+    async with halves.session(staged) as session:
+        with pytest.raises(Busy):
+            await halves.publish(session, b"x" * (17 << 20), name="best.pt", notes=notes)
+        _, receipt = await halves.publish(session, b"x" * (17 << 20), name="best.pt", notes=notes)
+    assert receipt.key == f"{FOLDER}/best-1.pt"
+    assert stub.objects[f"/codefyui/{FOLDER}/best.pt"][0] == b"earlier"

@@ -145,6 +145,14 @@ async def test_the_style_that_works_is_picked(
     assert (await halves.staged()).ticket.bucket.style == "path"
 
 
+async def test_a_style_that_does_not_work_is_named_with_the_other(
+    site_of: MakeSite, stub_settings: dict[str, object], stub: Stub
+) -> None:
+    stub.rule = lambda asked: error("NoSuchBucket", 404)
+    halves = await (await site_of(stub_settings, s3_addressing_style="virtual")).start()
+    assert "CODEFYUI_S3_ADDRESSING_STYLE=path" in halves.control.condition()
+
+
 async def test_a_store_that_cannot_be_reached_does_not_hold_up_the_start(
     site_of: MakeSite, stub_settings: dict[str, object], stub: Stub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
