@@ -4,7 +4,7 @@ import hashlib
 import hmac
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sqlalchemy.exc import DBAPIError
 
@@ -75,7 +75,7 @@ class Fold:
 async def _fold(unit: Unit, batch: Batch, beside: Beside) -> Folded | Gap:
     record = fitting(await unit.load(batch.run_id), batch)
     known = await unit.known_artifacts(batch.run_id, _artifacts(batch.items))
-    beside = Beside(accepted=beside.accepted, poison=beside.poison, known_artifacts=known)
+    beside = replace(beside, known_artifacts=known)
     change = take(record, batch.first, batch.items, at_ms=unit.at_ms, beside=beside)
     if isinstance(change, Gap):
         return change

@@ -5,7 +5,7 @@ receipts of published files. I/O ahead of the fold, idempotent by the artifact's
 import logging
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
@@ -27,6 +27,14 @@ NOWHERE = "worker"
 """The ``backend`` of files of a run without one: they are on its worker."""
 
 
+class _Seen(NamedTuple):
+    """What a backend makes of an ``artifact`` item."""
+
+    row: ArtifactRow
+    why: str = ""
+    """It isn't taken, for this reason."""
+
+
 class Receipts:
     """Asks the backends. ``window_s``: how long one may say Busy before a file counts as left on its worker."""
 
@@ -43,19 +51,23 @@ class Receipts:
     async def look(self, record: RunRecord, batch: Batch) -> Beside | None:
         """None: hold the batch back, the backend can't answer now."""
         accepted: dict[int, Derived] = {}
+        left: dict[int, str] = {}
         for numbered in number(batch.first, batch.items):
             if numbered.last <= record.now.position:
                 continue
             try:
-                row = await self._look_at(record, numbered.item)
+                seen = await self._look_at(record, numbered.item)
             except Busy as error:
                 self._log.info("run %s: a batch waits for its storage backend (%s)", record.id, error)
                 return None
-            if row is not None:
-                accepted[numbered.first] = Derived(artifacts=(row,))
-        return Beside(accepted=accepted)
+            if seen is not None:
+                accepted[numbered.first] = Derived(artifacts=(seen.row,))
+                left |= (
+                    {numbered.first: f"{seen.row.name} stays on the worker: {seen.why}"} if seen.why else {}
+                )
+        return Beside(accepted=accepted, left=left)
 
-    async def _look_at(self, record: RunRecord, item: Item) -> ArtifactRow | None:
+    async def _look_at(self, record: RunRecord, item: Item) -> "_Seen | None":
         if item.kind is ItemKind.TOLD:
             await self._tell(record, item.payload)
         if item.kind is ItemKind.EVENT and item.type == EventType.ARTIFACT:
@@ -83,29 +95,32 @@ class Receipts:
         given = assignment(self._board, self._storages, record)
         return given, None if given is None else self._storages.stores[record.now.backend or ""]
 
-    async def _artifact(self, record: RunRecord, payload: Mapping[str, Any]) -> ArtifactRow | None:
-        """The row of a file that a worker published, or left where it is."""
+    async def _artifact(self, record: RunRecord, payload: Mapping[str, Any]) -> "_Seen | None":
+        """The row of a file that a worker published, or left where it is: of that, the worker has told."""
         rows = derive(EventType.ARTIFACT, payload).artifacts
         if not rows:
             return None
         row = rows[0]
         receipt = payload.get("receipt")
         if not isinstance(receipt, dict) or record.now.backend not in self._storages.backends:
-            return _changed(row, backend=record.now.backend or NOWHERE, state=ArtifactState.ON_WORKER)
+            backend = record.now.backend or NOWHERE
+            why = f"this server has no storage backend {backend}" if isinstance(receipt, dict) else ""
+            return _Seen(_changed(row, backend=backend, state=ArtifactState.ON_WORKER), why)
         given, store = self._store(record)
         try:
             if given is None or store is None:
                 raise _not_on(record)
             stored = await self._accept(record, store, given, row, receipt)
-        except Busy:
+        except Busy as error:
             if self._waited_enough(record.id, row.artifact_id):
-                return _changed(row, state=ArtifactState.ON_WORKER)
+                return _Seen(_changed(row, state=ArtifactState.ON_WORKER), error.message)
             raise
         except (StorageProblem, ValidationError) as error:
             self._log.warning("run %s: %s stays on its worker: %s", record.id, row.name, error)
-            return _changed(row, state=ArtifactState.ON_WORKER)
+            why = error.message if isinstance(error, StorageProblem) else "its receipt can't be read"
+            return _Seen(_changed(row, state=ArtifactState.ON_WORKER), why)
         self._busy_since.pop((record.id, row.artifact_id), None)
-        return stored_row(stored, record.now.backend or row.backend, row)
+        return _Seen(stored_row(stored, record.now.backend or row.backend, row))
 
     async def _accept(
         self,

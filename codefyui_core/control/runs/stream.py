@@ -54,6 +54,8 @@ class Beside:
 
     accepted: Mapping[int, Derived] = field(default_factory=dict)
     """By seq: the rows that a storage backend's answer stands for."""
+    left: Mapping[int, str] = field(default_factory=dict)
+    """By seq: why a file that an item told of as published counts as left on its worker, for people."""
     known_artifacts: frozenset[str] = frozenset()
     """Listed already, so that the item that tells of them makes no second event."""
     poison: Mapping[int, str] = field(default_factory=dict)
@@ -150,6 +152,8 @@ def _take_event(draft: Draft, seq: int, item: Item, beside: Beside) -> None:
     derived = beside.accepted.get(seq) if type_ == item.type else NOTHING
     derived = derive(type_, item.payload) if derived is None else derived
     draft.append_text(type_, text, derived, ts=ts, seq=seq)
+    if seq in beside.left and type_ == item.type:
+        draft.warn(WarningKind.TRANSFER_FAILED, beside.left[seq])
 
 
 def artifact_of(item: Item) -> str | None:

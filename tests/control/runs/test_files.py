@@ -420,6 +420,7 @@ async def test_a_busy_backend_holds_a_batch_back_for_a_while_and_then_leaves_the
     await agent.deliver(key, 2)
     (row,) = await stored.service.artifacts(run_id)
     assert row["state"] == "on_worker"
+    assert await left(stored, run_id) == ["k1.pt stays on the worker: away"]
 
 
 @pytest.mark.point(44)
@@ -445,6 +446,7 @@ async def test_what_comes_before_its_backend_is_on_after_a_start_waits_for_it(st
     await agent.deliver(key, 2)
     (row,) = await stored.service.artifacts(run_id)
     assert row["state"] == ("stored" if comes else "on_worker")
+    assert len(await left(stored, run_id)) == (not comes)
     assert store.messages == ([{"upload": "u1"}] if comes else [])
 
 
@@ -456,6 +458,26 @@ async def test_a_refused_receipt_leaves_the_file_on_its_worker(stored, table, ki
     await agent.report(key, artifact(kit, "k1", receipt={"size_bytes": 1}))
     await agent.report(key, artifact(kit, "k2", receipt={"size_bytes": "many"}))
     assert {row["state"] for row in await stored.service.artifacts(run_id)} == {"on_worker"}
+    assert await left(stored, run_id) == [
+        "k1.pt stays on the worker: too large",
+        "k2.pt stays on the worker: its receipt can't be read",
+    ]
+
+
+async def test_a_file_that_the_worker_left_there_is_told_of_by_the_worker_alone(stored, table, kit):
+    agent = await stored.worker()
+    run_id = await stored.submit(table, target="box")
+    key = await agent.accept(run_id)
+    await agent.report(key, artifact(kit, "k1", state="on_worker"))
+    (row,) = await stored.service.artifacts(run_id)
+    assert row["state"] == "on_worker"
+    assert await left(stored, run_id) == []
+
+
+async def left(room, run_id):
+    """What people are told of files that stay on the worker."""
+    kinds = [one["payload"] for one in await room.log(run_id) if one["type"] == "run_warning"]
+    return [one["detail"] for one in kinds if one["kind"] == "transfer_failed"]
 
 
 async def test_what_an_upload_listed_is_not_listed_again_by_its_item(stored, table, kit):
