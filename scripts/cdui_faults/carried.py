@@ -54,7 +54,7 @@ def check(site: Site, rows: Sequence[StoredRun], watcher: Watcher, found: Findin
         problems = [
             *_inputs(journal, asked),
             *(problem for one in got for problem in _listed(one, journal)),
-            *_twice(got),
+            *_twice(got, journal),
             *_missing(run, journal, asked, got),
             *_unsaid(run, got),
         ]
@@ -112,9 +112,12 @@ def _is_replaced(one: Got, journal: Journal) -> bool:
     return one.row.wanted in versions and one.digest in versions[versions.index(one.row.wanted) + 1 :]
 
 
-def _twice(got: Sequence[Got]) -> Iterator[str]:
-    """One row a file: by where it lies, and for what was recorded by what was recorded."""
-    places = [(one.row.backend, one.row.relative_path) for one in got if one.is_stored]
+def _twice(got: Sequence[Got], journal: Journal) -> Iterator[str]:
+    """One row a file: by where it lies, and for what was recorded by what was recorded. A checkpoint that was replaced lies
+    where the one lies that replaced it.
+    """
+    own = [one.row for one in got if one.is_stored and not _is_replaced(one, journal)]
+    places = [(row.backend, row.relative_path) for row in own]
     for _, place in {place for place in places if places.count(place) > 1}:
         yield f"{place} is listed more than once"
     recorded = [(one.row.kind, one.row.name, one.row.wanted) for one in got if one.row.wanted is not None]

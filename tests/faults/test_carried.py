@@ -142,6 +142,8 @@ def test_a_checkpoint_may_hold_what_replaced_it_and_not_what_it_replaced(
     one = dataclasses.replace(ROW, name="latest.bin", sha256=second, wanted=first)
     two = dataclasses.replace(one, artifact_id="2", relative_path="latest-1.bin", wanted=second)
     assert problems(monkeypatch, one, two, journal=journal) == ""
+    shared = dataclasses.replace(two, relative_path=one.relative_path)
+    assert problems(monkeypatch, one, shared, journal=journal) == ""
     before = dataclasses.replace(two, sha256=first)
     assert "isn't what was recorded" in problems(monkeypatch, one, before, journal=journal)
 
