@@ -125,8 +125,11 @@ async def test_a_helper_that_hangs_is_ended_with_what_it_started(gather, own, tm
         f"open({str(pid_file)!r}, 'w').write(str(p.pid))\ntime.sleep(600)\n"
     )
     monkeypatch.setattr(definitions, "_one_by_one", _nothing)
-    with pytest.raises(HelperFailed, match="longer than 3 s"):
-        await gather(timeout_s=3)
+    for timeout_s in (3, 20):
+        with pytest.raises(HelperFailed, match=f"longer than {timeout_s} s"):
+            await gather(timeout_s=timeout_s)
+        if pid_file.exists():
+            break  # else the machine was too busy for it to come that far
     async with asyncio.timeout(10):
         while alive(int(pid_file.read_text())):
             await asyncio.sleep(0.01)

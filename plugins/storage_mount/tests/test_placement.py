@@ -89,7 +89,7 @@ async def test_a_worker_without_it_is_told_which_flag_helps(
     assert refusal.remedy == "add `--mount data=...` to its agent"
 
 
-@pytest.mark.spec("mount/label-setting-renames-control-plane-label")
+@pytest.mark.spec("mount/label-setting-renames-control-plane-label", "setting/mount-label")
 async def test_the_label_is_the_settings(host: ControlStoreDouble, worker: WorkerView, share: Path) -> None:
     host.given["mount_label"] = "lab"
     control = MountControl(host)

@@ -97,7 +97,7 @@ def test_an_agent_without_the_plugin_is_told_what_to_install(control: TransferCo
     assert refusal.remedy == "install codefyui-storage-transfer there"
 
 
-@pytest.mark.spec("placement/transfer-disabled-refuses-uploads-run")
+@pytest.mark.spec("placement/transfer-disabled-refuses-uploads-run", "setting/transfer-enabled")
 def test_switched_off_it_says_by_which_setting(
     control: TransferControl, control_host: ControlStoreDouble
 ) -> None:
