@@ -18,7 +18,9 @@ def layers(**values: str) -> Layers:
     return Layers(environ={f"CODEFYUI_{name.upper()}": value for name, value in values.items()})
 
 
-@pytest.mark.spec("setting/worker-resume-grace", "setting/max-upload-size", "setting/transfer-max-input-bytes")
+@pytest.mark.spec(
+    "setting/worker-resume-grace", "setting/max-upload-size", "setting/transfer-max-input-bytes"
+)
 def test_the_defaults_of_the_control_plane() -> None:
     settings = control()
     assert (settings.host, settings.port) == ("127.0.0.1", 8000)
