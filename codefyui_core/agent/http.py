@@ -73,6 +73,12 @@ class AgentHttp:
                 yield response
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise Busy(f"The control plane can't be reached: {error}") from error
+        except (AssertionError, RuntimeError) as error:
+            if (
+                way.http.closed
+            ):  # by the end of the connection that it belongs to, in the middle of the request's beginning
+                raise Busy("The connection to the control plane ended meanwhile.") from error
+            raise
 
 
 async def _check(response: aiohttp.ClientResponse) -> None:

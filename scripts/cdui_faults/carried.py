@@ -97,10 +97,12 @@ def _listed(one: Got, journal: Journal) -> Iterator[str]:
     meant = [_base(name) for name, digest in journal.begun if digest == one.digest]
     if row.wanted is not None and one.digest != row.wanted and not _is_replaced(one, journal):
         yield f"{row.name} isn't what was recorded"
+    elif row.name.endswith(BESIDE):
+        return
     elif meant:
-        if _base(row.name).removesuffix(BESIDE) not in meant:
+        if _base(row.name) not in meant:
             yield f"{row.name} has the content of {meant[0]}"
-    elif not row.name.endswith(BESIDE):
+    else:
         yield f"{row.name} has a content that the run never wrote"
 
 

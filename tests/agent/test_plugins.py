@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -74,6 +75,19 @@ async def test_a_refusal_has_the_servers_own_code_or_says_that_a_proxy_answered(
 async def test_without_a_connection_requests_are_busy():
     with pytest.raises(Busy):
         async with AgentHttp(lambda: None).request("GET", "/api/200"):
+            pass
+
+
+@pytest.mark.parametrize("moment", ["before", "while it begins"])
+async def test_a_connection_that_ends_around_a_request_makes_it_busy(server, moment):
+    """Whoever closes the session closes it under requests that are about to use it."""
+    ended = aiohttp.TraceConfig()
+    ended.on_request_start.append(lambda session, *_: session.close())
+    way = replace(server[0], http=aiohttp.ClientSession(trace_configs=[ended]))
+    if moment == "before":
+        await way.http.close()
+    with pytest.raises(Busy, match="ended meanwhile"):
+        async with AgentHttp(lambda: way).request("GET", "/api/200"):
             pass
 
 
