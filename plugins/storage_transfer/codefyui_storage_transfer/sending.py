@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from io import FileIO
 from pathlib import Path
 
+from pydantic import ValidationError
+
 from codefyui_core.plugin import (
     AttemptView,
     Busy,
@@ -143,7 +145,7 @@ class Sending:
 
     async def _ask(self) -> int:
         async with self._http.request("GET", self._path, params=self._params({})) as response:
-            return Uploaded.model_validate_json(await response.read()).offset
+            return _said(await response.read()).offset
 
     async def _part(self, hashed: HashedFile, offset: int, n_bytes: int) -> int:
         """The new offset."""
@@ -179,7 +181,7 @@ class Sending:
             async with self._http.request(
                 "POST", self._path, headers=headers, params=params, data=body
             ) as response:
-                return Uploaded.model_validate_json(await response.read())
+                return _said(await response.read())
         except Refused as error:
             if error.code == "upload.mismatch":
                 raise Corrupt(error.message, code=error.code) from error
@@ -218,3 +220,11 @@ def _look(file: FileIO, small_bytes: int) -> tuple[int, Small | None]:
 
 def _unreadable(path: Path, error: OSError) -> Refused:
     return Refused(f"{path} can't be read: {error.strerror}", code="artifact.not_found")
+
+
+def _said(answer: bytes) -> Uploaded:
+    """Raises: Busy for an answer that was damaged on its way."""
+    try:
+        return Uploaded.model_validate_json(answer)
+    except ValidationError as error:
+        raise Busy("the answer of the control plane can't be read; the line may have damaged it") from error

@@ -3,6 +3,8 @@
 import hashlib
 import itertools
 import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -212,6 +214,27 @@ async def test_while_the_servers_disk_is_full_it_is_tried_again(
     control_host.arrivals.append = append  # type: ignore[method-assign]
     await publish(source)
     assert arrived(control_host) == DATA
+
+
+@pytest.mark.parametrize("method", ["GET", "POST"])
+async def test_an_answer_that_was_damaged_on_its_way_is_asked_for_again(
+    method: str, publish: Any, source: Path, between: Between, control_host: ControlStoreDouble
+) -> None:
+    request, damaged = between.request, []
+
+    @asynccontextmanager
+    async def damaging(asked: str, *words: Any, **more: Any) -> AsyncIterator[Any]:
+        async with request(asked, *words, **more) as response:
+            if asked == method and not damaged:
+                damaged.append(await response.read())
+                response._body = damaged[0][:3] + b"\xff" + damaged[0][4:]
+            yield response
+
+    between.request = damaging
+    with pytest.raises(Busy, match="damaged"):
+        await publish(source)
+    receipt = await publish(source)
+    assert (arrived(control_host), receipt.size_bytes) == (DATA, len(DATA))
 
 
 async def test_a_file_that_is_gone_is_refused(publish: Any, tmp_path: Path) -> None:
