@@ -10,7 +10,7 @@ from .stages import Stage
 
 NO_TESTS = 5
 """pytest's status when nothing was collected."""
-AGAIN = ("--reruns", "1")
+AGAIN = ("--reruns", "1", "-raR")
 """A test that fails is tried once more, and the closing line counts it: machines under load are late now and then, and
 one of thousands of tests must not cost the whole run. Whoever sees a number there has a test to mend.
 """

@@ -7,6 +7,7 @@ import pytest
 from e2e_site import Site, metrics
 
 pytestmark = pytest.mark.service
+TORCH_NODES = True
 
 
 @pytest.fixture

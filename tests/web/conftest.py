@@ -34,7 +34,7 @@ def sites():
 @pytest.fixture(scope="module")
 def server(sites, tmp_path_factory):
     """Started once for the tests of one module."""
-    site = sites.Site(root=tmp_path_factory.mktemp("web"))
+    site = sites.Site(root=tmp_path_factory.mktemp("web"), settings={})
     try:
         site.start_server()
         site.keep_port()

@@ -23,7 +23,7 @@ def server(tmp_path_factory):
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
     spec.loader.exec_module(module)
-    site = module.Site(root=tmp_path_factory.mktemp("api"))
+    site = module.Site(root=tmp_path_factory.mktemp("api"), settings={})
     try:
         site.start_server()
         graph = json.loads((CHECKOUT / "examples" / "digits-cnn.graph.json").read_text())
