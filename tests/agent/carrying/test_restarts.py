@@ -1,5 +1,6 @@
 """Agents and control planes that are started again while files are on their way."""
 
+import asyncio
 import json
 import os
 from contextlib import asynccontextmanager
@@ -31,6 +32,8 @@ class Breaking(FolderBackend):
         self.takes = takes
         self.noted = []
         self.published = []
+        self.keeps_receipts = False
+        """A publish doesn't return once the file has arrived."""
 
     async def before(self, step):
         if step is Step.PUBLISH:
@@ -56,6 +59,8 @@ class Breaking(FolderBackend):
         await notes.write({"upload": output.key})
         receipt = await publish(output, path, notes, progress)
         self.published.append(output.name)
+        if self.keeps_receipts:
+            await asyncio.get_running_loop().create_future()
         return receipt
 
 
@@ -177,11 +182,16 @@ async def test_a_receipt_that_was_journalled_and_not_yet_told_is_told_and_not_se
 async def test_an_agent_killed_again_and_again_still_delivers_each_file_once(carried):
     backend, stored = await half_published(carried)
     carried.grants = dict
+
+    def listed():
+        # An event that a trimmed spool can't show may be told again; the control plane lists each id once.
+        return {one["artifact_id"] for one in carried.artifacts(stored)}
+
     for _ in range(3):
         backend.takes = 1
-        before = len(carried.artifacts(stored))
+        before = listed()
         agent = await carried.line.agent()
-        await carried.line.until(lambda before=before: len(carried.artifacts(stored)) > before)
+        await carried.line.until(lambda before=before: listed() > before)
         if stored.final:
             break
         await agent.kill()
@@ -190,10 +200,36 @@ async def test_an_agent_killed_again_and_again_still_delivers_each_file_once(car
     if not stored.final:
         await carried.line.agent()
         await carried.ended(stored)
-    # An event that a trimmed spool can't show may be told again; the control plane lists each id once.
-    assert len({one["artifact_id"] for one in carried.artifacts(stored)}) == 4
+    assert len(listed()) == 4
     assert sorted(backend.published) == ["epoch.pt", "files/input.csv", "output/plot.png", "tb/events"]
     assert stored.final == "succeeded"
+    assert stored.kinds.count("exited") == stored.kinds.count("end") == 1
+
+
+@pytest.mark.point(24)
+async def test_a_file_whose_receipt_was_lost_with_the_agent_is_sent_again_as_the_same_one(carried):
+    backend, stored = await half_published(carried)
+    carried.grants = dict
+    backend.takes, backend.keeps_receipts = 1, True
+    agent = await carried.line.agent()
+    await carried.line.until(lambda: len(backend.published) == 2)
+    await agent.kill()
+    await carried.line.control.offline()
+    again = backend.published[-1]
+    assert again not in {one["name"] for one in carried.artifacts(stored)}
+    backend.noted.clear()
+    backend.takes, backend.keeps_receipts = 100, False
+    await carried.line.agent()
+    await carried.ended(stored)
+    assert dict(backend.noted)[again]["upload"]
+    names = [one["name"] for one in carried.artifacts(stored)]
+    assert (names.count(again), backend.published.count(again)) == (1, 2)
+    assert {one["state"] for one in carried.artifacts(stored)} == {"stored"}
+    outputs = carried.spool / "outputs" / "r1"
+    arrived = {path.relative_to(outputs).as_posix() for path in outputs.rglob("*") if path.is_file()}
+    assert arrived == {one["artifact_id"] for one in carried.artifacts(stored)}
+    assert len(set(names)) == 4
+    assert stored.kinds.count("exited") == stored.kinds.count("end") == 1
 
 
 @pytest.mark.point(44)
