@@ -10,6 +10,11 @@ from codefyui_core.plugin.storage import Workspace
 from codefyui_core.runner.api import FolderSpec
 
 
+def outbox_of(run: Path) -> Path:
+    """In the folder of a run: what its recorded files were when they were reported."""
+    return run / "outbox"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentFolders:
     """The folders of this installation, as runs need them."""
@@ -49,4 +54,5 @@ class AgentFolders:
             downloads=str(self.cache / "downloads"),
             extra=tuple(str(path) for path in self.readable),
             known_as="" if workspace.known_as is None else str(workspace.known_as),
+            kept=str(outbox_of(folders.root.parent)) if workspace.private else "",
         )

@@ -1,6 +1,7 @@
 """The run as a node sees it."""
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ from codefyui_core.errors import CodefyError
 from codefyui_core.files import Family, Folders
 
 from . import paths, seeds
+from .artifact_ids import artifact_id
 from .failures import redacted
 from .shared import Shared
 
@@ -105,7 +107,21 @@ class RunContext:
         path = Path(path).absolute()
         if not path.exists():
             raise CodefyError(f"{path} isn't there; record a file once it is written", code="files.not_found")
-        self._shared.reporter.artifact(self._node_id, kind, path, self.folders.relative(path), meta or {})
+        key = artifact_id()
+        self._keep(path, key)
+        self._shared.reporter.artifact(
+            self._node_id, key, kind, path, self.folders.relative(path), meta or {}
+        )
+
+    def _keep(self, path: Path, key: str) -> None:
+        """A second name, at once: the next file of this name must not be taken for this one."""
+        kept = self._shared.job.places.kept
+        if kept is not None and path.is_file() and not path.is_symlink():
+            with suppress(
+                OSError, NotImplementedError
+            ):  # file systems without links: the agent copies what it finds
+                kept.mkdir(mode=0o700, parents=True, exist_ok=True)
+                (kept / key).hardlink_to(path)
 
     def progress(self, payload: Mapping[str, JsonValue]) -> None:
         self._shared.reporter.progress(self._node_id, payload)

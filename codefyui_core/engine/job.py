@@ -29,6 +29,8 @@ class Places:
     """More that plain paths may be read from."""
     known_as: Path | None = None
     """The server's path of the data folder, where that is another one."""
+    kept: Path | None = None
+    """Where recorded files get a second name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

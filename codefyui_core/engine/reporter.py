@@ -11,7 +11,6 @@ from pydantic import JsonValue
 from codefyui_core.plugin.values import JsonObject
 from codefyui_core.runs.status import NodeStatus
 
-from .artifact_ids import artifact_id
 from .batches import LOG_BYTES, Batches
 from .speaker import Speaker
 
@@ -95,13 +94,19 @@ class Reporter:
         self._batches.metric({"name": name, "value": value, "step": step, "node_id": node_id})
 
     def artifact(
-        self, node_id: str, kind: str, path: Path, relative: str | None, meta: Mapping[str, JsonValue]
+        self,
+        node_id: str,
+        key: str,
+        kind: str,
+        path: Path,
+        relative: str | None,
+        meta: Mapping[str, JsonValue],
     ) -> None:
         """A file or folder that is whole on disk."""
         self._speaker.event(
             "artifact",
             {
-                "artifact_id": artifact_id(),
+                "artifact_id": key,
                 "kind": kind,
                 "name": path.name,
                 "path": str(path),

@@ -29,6 +29,8 @@ class FolderSpec(Model):
     """Further folders that plain paths may be read from (``CODEFYUI_EXTRA_DATA_DIRS``, examples)."""
     known_as: str = ""
     """The server's path of the data folder, where it has another one of the same folder."""
+    kept: str = ""
+    """Where each recorded file gets a second name, its id: what takes its place later is another file."""
 
 
 class RecordSpec(Model):

@@ -104,6 +104,7 @@ def places(spec: FolderSpec) -> Places:
         samples=Path(spec.samples) if spec.samples else None,
         extra=tuple(Path(path) for path in spec.extra),
         known_as=Path(spec.known_as) if spec.known_as else None,
+        kept=Path(spec.kept) if spec.kept else None,
     )
 
 

@@ -1,5 +1,6 @@
 """What completed nodes, metrics, artifacts and containers look like in the events."""
 
+import dataclasses
 import json
 import re
 
@@ -124,6 +125,14 @@ def test_an_artifact_is_recorded_with_an_id_and_its_place_below_the_data_folder(
         "node_id": "r",
         "meta": {"epoch": 2},
     }
+
+
+def test_a_recorded_file_gets_a_second_name_where_the_run_is_told_to_keep_it(engine, graph):
+    engine.places = dataclasses.replace(engine.places, kept=engine.folder / "outbox")
+    (artifact,) = engine.run(graph({"r": "Record"})).events("artifact")
+    (kept,) = engine.places.kept.iterdir()
+    assert kept.name == artifact["artifact_id"]
+    assert kept.samefile(artifact["path"])
 
 
 def test_a_writing_name_never_leads_out_of_its_family(engine, graph):

@@ -85,6 +85,18 @@ def snapshot(source: Path, target: Path) -> None:
         os.close(descriptor)
 
 
+def taken(given: Path, target: Path) -> Stamp | None:
+    """What the run's process kept under ``given``, at ``target`` now. None: it kept nothing."""
+    try:
+        found = given.lstat()
+        if not stat.S_ISREG(found.st_mode):
+            return None
+        given.replace(target)
+    except OSError:
+        return None
+    return Stamp.of(found)
+
+
 def _cloned_to(source: int, target: Path) -> bool:
     copy = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _BINARY, 0o600)
     try:

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import re
 from collections.abc import Iterable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
@@ -13,13 +14,15 @@ from codefyui_core.errors import CodefyError, Refused, TransferStopped
 from codefyui_core.plugin.storage import Receipt, StorageSession
 from codefyui_core.runs.events import WarningKind
 
-from .copies import Stamp, snapshot, to_disk
+from .copies import Stamp, snapshot, taken, to_disk
 from .found import written
 from .items import Item, is_last, kind_of, of_found, of_record
 from .journal import Found, Journal, JournalNotes, Recorded, Settled
 from .meter import Meter
 from .progress import Direction, Reports
 from .tries import Tries
+
+_ID = re.compile(r"[0-9a-f]{32}")
 
 
 @dataclass(kw_only=True)
@@ -72,8 +75,11 @@ class Sending:
         kept: dict[str, Any] = {}
         if not is_folder:
             target = self.outbox / str(len(self.journal.ledger.recorded) + 1)
-            snapshot(path, target)
-            kept = {"snapshot": str(target), "stamp": tuple(Stamp.of(path.lstat()))}
+            stamp = taken(self.outbox / key, target) if _ID.fullmatch(key) else None
+            if stamp is None:
+                snapshot(path, target)
+                stamp = Stamp.of(path.lstat())
+            kept = {"snapshot": str(target), "stamp": tuple(stamp)}
         recorded = Recorded(key=key, payload=payload, ts=ts, **kept)
         self.journal.add(recorded)
         return recorded, is_folder

@@ -9,6 +9,7 @@ from typing import Any
 
 from codefyui_core.agent.folder import JOURNAL
 from codefyui_core.agent.stream import Stream
+from codefyui_core.agent.workspaces import outbox_of
 from codefyui_core.clocks import AttentiveClock
 from codefyui_core.plugin.storage import InputItem, StorageSession
 from codefyui_core.wire.messages import AttemptKey
@@ -67,7 +68,7 @@ class Transfers:
         self._halt = halt
         self._journal = journal
         self._before = journal.ledger.unsettled
-        self._outbox = means.runs / work.key.run_id / "outbox"
+        self._outbox = outbox_of(means.runs / work.key.run_id)
         self._fetching = Fetching(
             session=session,
             inputs=inputs,

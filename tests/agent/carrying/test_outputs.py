@@ -127,6 +127,37 @@ async def test_what_was_recorded_is_sent_as_it_was_even_when_the_run_removes_or_
     assert not (carried.data().parent / "outbox").exists()
 
 
+async def test_what_the_run_kept_is_sent_although_another_file_took_its_place_before_anybody_looked(carried):
+    await carried.line.agent()
+    stored, process = await carried.begin()
+    kept = Path((await process.went).folders.kept)
+    kept.mkdir()
+    for version, key in (("best 1", "1" * 32), ("best 2", "2" * 32)):
+        carried.write("models/fresh", version).replace(carried.data() / "models/best.pt")
+        (kept / key).hardlink_to(carried.data() / "models/best.pt")
+    for key in ("1" * 32, "2" * 32):
+        carried.report(process, "models/best.pt", key)
+    process.end("succeeded")
+    await carried.ended(stored)
+    assert [carried.sent(key * 32) for key in "12"] == ["best 1", "best 2"]
+    assert len(carried.artifacts(stored)) == 2
+    assert not kept.exists()
+
+
+async def test_a_link_in_the_place_of_what_the_run_kept_leads_nowhere(carried, tmp_path):
+    await carried.line.agent()
+    stored, process = await carried.begin()
+    kept = Path((await process.went).folders.kept)
+    kept.mkdir()
+    (tmp_path / "secret").write_text("secret")
+    (kept / ("1" * 32)).symlink_to(tmp_path / "secret")
+    carried.write("models/best.pt", "best")
+    carried.report(process, "models/best.pt", "1" * 32)
+    process.end("succeeded")
+    await carried.ended(stored)
+    assert carried.sent("1" * 32) == "best"
+
+
 async def test_no_more_uploads_are_under_way_than_the_backend_takes(carried):
     backend = carried.use(Choosy(carried.spool, parallel=2))
     await carried.line.agent()
