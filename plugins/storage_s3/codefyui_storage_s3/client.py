@@ -9,7 +9,10 @@ import importlib.util
 import logging
 import os
 import threading
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from functools import cache
 from typing import Any
 
@@ -62,6 +65,14 @@ class Keys:
         return self.session_token is not None
 
 
+def signing_clock() -> Callable[[], datetime]:
+    """The wall clock of this process, as botocore signs with it (which corrects nothing by the answers it gets), going on
+    from now. Whoever sets the clock in the middle of a request doesn't change what the request was signed with.
+    """
+    began, since = datetime.now(UTC), time.monotonic()
+    return lambda: began + timedelta(seconds=time.monotonic() - since)
+
+
 class BucketClient:
     """Asks one bucket with one pair of keys. Threads may share it; made on its first call."""
 
@@ -85,16 +96,19 @@ class BucketClient:
         """``call``, for one who is in a thread already."""
         if key is not None:
             params["Key"] = key
+        signed_by = signing_clock()
         try:
             answer: Answer = getattr(self.made(), operation)(Bucket=self.bucket.name, **params)
         except Exception as error:
-            problem = problem_of(error, self.circumstances(operation, key))
+            problem = problem_of(error, self.circumstances(operation, key, signed_by))
             if problem is None:
                 raise
             raise problem from None  # the original can hold signed headers
         return answer
 
-    def circumstances(self, operation: str, key: str | None) -> Circumstances:
+    def circumstances(
+        self, operation: str, key: str | None, signed_by: Callable[[], datetime] | None = None
+    ) -> Circumstances:
         """What an error has to be judged by."""
         expired = self.keys.expires_at is not None and self._clock.monotonic() >= self.keys.expires_at
         return Circumstances(
@@ -103,7 +117,7 @@ class BucketClient:
             key=key,
             temporary=self.keys.temporary,
             past_expiry=expired,
-            now=self._clock.now(),
+            now=(signed_by or signing_clock())(),
             machine=self._machine,
         )
 

@@ -8,7 +8,7 @@ from pydantic import SecretStr
 
 from codefyui_core.plugin import Busy, Clock, CodefyError, Refused
 
-from .client import Answer, Keys, make_client
+from .client import Answer, Keys, make_client, signing_clock
 from .models import Bucket, S3Grant, S3Ticket
 from .policy import session_policy
 from .problems import Circumstances, date_of, problem_of
@@ -84,15 +84,7 @@ class Issuer:
         )
 
     def _assume(self, settings: S3Settings, bucket: Bucket, asked: dict[str, Any]) -> Answer:
-        at = Circumstances(
-            bucket=bucket,
-            operation="assume_role",
-            key=None,
-            temporary=False,
-            past_expiry=False,
-            now=self._clock.now(),
-            machine="server",
-        )
+        signed_by = signing_clock()
         try:
             # MinIO needs no role, which boto3 would refuse to leave out
             client = make_client("sts", bucket, own_keys(settings), parameter_validation="RoleArn" in asked)
@@ -100,13 +92,25 @@ class Issuer:
         except KeyError:  # what botocore makes of XML that is no answer of an STS
             answer = {}
         except Exception as error:
-            problem = problem_of(error, at)
+            problem = problem_of(error, _circumstances(bucket, signed_by()))
             if problem is None:
                 raise
             raise _final(problem) from None
         if not {"AccessKeyId", "SecretAccessKey", "SessionToken"} <= set(answer.get("Credentials", {})):
-            raise Refused(f"{at.target}: its answer holds no keys")
+            raise Refused(f"{_circumstances(bucket, signed_by()).target}: its answer holds no keys")
         return answer
+
+
+def _circumstances(bucket: Bucket, now: datetime) -> Circumstances:
+    return Circumstances(
+        bucket=bucket,
+        operation="assume_role",
+        key=None,
+        temporary=False,
+        past_expiry=False,
+        now=now,
+        machine="server",
+    )
 
 
 def own(settings: S3Settings) -> S3Grant:

@@ -1,7 +1,7 @@
 """What botocore raises, as the core's four problems. Imports no boto3: errors are known by class name and answer."""
 
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from email.utils import parsedate_to_datetime
 from typing import Any
 
@@ -30,6 +30,10 @@ _THROTTLED = {
 _DAMAGED = {"BadDigest", "InvalidDigest", "XAmzContentSHA256Mismatch", "IncompleteBody"}
 _MISSING = {"NoSuchKey", "NotFound", "404"}
 _CLOCK = {"RequestTimeTooSkewed", "RequestExpired"}
+_CLOCK_OFF = timedelta(minutes=5)
+"""A clock that is off by more is what a 403 is about. Stores refuse at 15 minutes, some services beside them at 5. Answers
+without a body, and those of some STS, have no word for it.
+"""
 _NOT_IMPLEMENTED = {"NotImplemented", "501"}
 _UNREACHABLE = {
     "EndpointConnectionError",
@@ -75,6 +79,7 @@ class Circumstances:
     """The keys came from STS."""
     past_expiry: bool
     now: datetime
+    """By the clock that signed."""
     machine: str
     """Whose clock signed: "worker" or "server"."""
 
@@ -114,8 +119,10 @@ def _answered(answer: dict[str, Any], at: Circumstances) -> CodefyError:
         return Expired(f"{text}; the temporary keys ran out")
     if code in _UNKNOWN_KEY and at.temporary and at.past_expiry:
         return Expired(f"{text}; the temporary keys are past their expiry")
-    if code in _CLOCK:
-        return Refused(f"{text}; {_clock_off(answer, at)}")
+    ahead = _ahead(answer, at)
+    if code in _CLOCK or (status == 403 and abs(ahead) > _CLOCK_OFF):
+        # a clock is corrected sooner or later, and then the same request is good
+        return Busy(f"{text}; {_clock_off(ahead, at.machine)}")
     if code in _DAMAGED:
         return Corrupt(f"{text}; the bytes changed on their way")
     if code in {"NoSuchUpload", "InvalidPart", "InvalidPartOrder"}:
@@ -144,12 +151,18 @@ def _hint(code: str) -> str:
     return ""
 
 
-def _clock_off(answer: dict[str, Any], at: Circumstances) -> str:
+def _ahead(answer: dict[str, Any], at: Circumstances) -> timedelta:
+    """Of the clock that signed, before the server's. 0 when the answer has no date."""
     theirs = date_of(answer)
-    if theirs is None:
-        return f"the {at.machine}'s clock is off; set it"
-    minutes = (at.now - theirs).total_seconds() / 60
-    return f"the {at.machine}'s clock is off by {abs(minutes):.0f} min; set it"
+    return timedelta(0) if theirs is None else at.now - theirs
+
+
+def _clock_off(ahead: timedelta, machine: str) -> str:
+    minutes = round(abs(ahead).total_seconds() / 60)
+    if minutes == 0:
+        return f"the {machine}'s clock is off from the bucket's; correct it"
+    way = "ahead of" if ahead > timedelta(0) else "behind"
+    return f"the {machine}'s clock is off by {minutes} min, {way} the bucket's; correct it"
 
 
 def date_of(answer: dict[str, Any]) -> datetime | None:

@@ -91,19 +91,54 @@ def test_access_denied_is_final_even_for_keys_past_their_expiry() -> None:
     assert type(problem_of(answered("AccessDenied"), at(past_expiry=True))) is Refused
 
 
-@pytest.mark.parametrize("minutes", [20, -20])
+def off_by(minutes: float) -> str:
+    """The date of a server whose clock ours is so far ahead of."""
+    return (NOW - timedelta(minutes=minutes)).strftime("%a, %d %b %Y %H:%M:%S GMT")
+
+
+@pytest.mark.parametrize(("minutes", "way"), [(20, "ahead of"), (-20, "behind")])
 @pytest.mark.parametrize("machine", ["worker", "server"])
-def test_a_wrong_clock_is_named_with_its_minutes(minutes: int, machine: str) -> None:
-    date = (NOW - timedelta(minutes=minutes)).strftime("%a, %d %b %Y %H:%M:%S GMT")
-    problem = problem_of(answered("RequestTimeTooSkewed", date=date), at(machine=machine))
-    assert isinstance(problem, Refused)
-    assert f"the {machine}'s clock is off by 20 min" in problem.message
+@pytest.mark.parametrize(
+    "code", ["RequestTimeTooSkewed", "SignatureDoesNotMatch", "AccessDenied", "403", None]
+)
+def test_a_wrong_clock_is_waited_for_and_named_with_its_minutes(
+    code: str | None, minutes: int, way: str, machine: str
+) -> None:
+    problem = problem_of(answered(code, date=off_by(minutes)), at(machine=machine))
+    assert isinstance(problem, Busy)
+    assert f"the {machine}'s clock is off by 20 min, {way} the bucket's; correct it" in problem.message
+
+
+@pytest.mark.parametrize("minutes", [4, -4])
+@pytest.mark.parametrize("code", ["AccessDenied", "403", None])
+def test_a_clock_that_is_off_by_less_than_anybody_minds_is_not_the_reason(
+    code: str | None, minutes: int
+) -> None:
+    problem = problem_of(answered(code, date=off_by(minutes)), at())
+    assert type(problem) is Refused
+    assert "clock" not in problem.message
+
+
+@pytest.mark.parametrize(
+    ("code", "status", "kind"), [("404", 404, Missing), ("InvalidArgument", 400, Refused)]
+)
+def test_a_wrong_clock_is_no_reason_for_answers_of_another_kind(
+    code: str, status: int, kind: type[Exception]
+) -> None:
+    assert type(problem_of(answered(code, status, date=off_by(60)), at())) is kind
+
+
+def test_keys_that_ran_out_did_so_whatever_the_clock_says() -> None:
+    date = off_by(60)
+    assert isinstance(problem_of(answered("ExpiredToken", date=date), at()), Expired)
+    unknown = problem_of(answered("InvalidAccessKeyId", date=date), at(past_expiry=True))
+    assert isinstance(unknown, Expired)
 
 
 def test_a_wrong_clock_is_named_without_a_date_too() -> None:
     problem = problem_of(answered("RequestTimeTooSkewed"), at())
-    assert problem is not None
-    assert "clock is off" in problem.message
+    assert isinstance(problem, Busy)
+    assert "the worker's clock is off from the bucket's; correct it" in problem.message
 
 
 @pytest.mark.parametrize(("status", "kind"), [(403, Refused), (404, Refused), (500, Busy), (503, Busy)])
