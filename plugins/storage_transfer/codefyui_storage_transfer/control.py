@@ -142,7 +142,15 @@ class TransferControl(StorageControl[TransferTicket, Receipt, Grant, TransferFac
         going = [one for one in order.stored if one.kind not in order.keep_kinds and one.data]
         if order.why is not DiscardReason.ARTIFACT:
             await self._host.arrivals.forget(order.run.id)
+        else:
+            going = await self._alone(order, going)
         await asyncio.to_thread(self._remove, order, going)
+
+    async def _alone(self, order: Discard, going: Sequence[StoredObject]) -> Sequence[StoredObject]:
+        """Those whose file no other artifact of the run has, too: the same content under one name is one file."""
+        keys = {stored.key for stored in order.stored}
+        others = [one.data for one in await self._host.stored(order.run.id) if one.key not in keys]
+        return [stored for stored in going if stored.data not in others]
 
     def _remove(self, order: Discard, going: Sequence[StoredObject]) -> None:
         for stored in going:

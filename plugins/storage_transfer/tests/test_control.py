@@ -1,6 +1,7 @@
 """The control half: offers, what it accepts, what it removes."""
 
 import hashlib
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -241,6 +242,20 @@ async def test_a_single_artifact_goes_alone(
     with pytest.raises(Refused):
         await control.read(one, None)
     assert isinstance(await control.read(two, None), LocalFile)
+
+
+async def test_a_file_that_two_artifacts_share_goes_with_the_last_of_them(
+    control: TransferControl, control_host: ControlStoreDouble
+) -> None:
+    one = await sent_checkpoint(control_host, control, "one")
+    same = replace(one, key="2" * 32)
+    control_host.recorded[RUN.id] = {stored.key: stored for stored in (one, same)}
+    await control.discard(discard(one, why=DiscardReason.ARTIFACT))
+    assert isinstance(await control.read(same, None), LocalFile)
+    del control_host.recorded[RUN.id][one.key]
+    await control.discard(discard(same, why=DiscardReason.ARTIFACT))
+    with pytest.raises(Refused):
+        await control.read(same, None)
 
 
 async def test_a_run_folder_that_became_a_link_is_not_followed(
