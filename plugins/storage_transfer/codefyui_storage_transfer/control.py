@@ -146,7 +146,7 @@ class TransferControl(StorageControl[TransferTicket, Receipt, Grant, TransferFac
             going = await self._alone(order, going)
         await asyncio.to_thread(self._remove, order, going)
 
-    async def _alone(self, order: Discard, going: Sequence[StoredObject]) -> Sequence[StoredObject]:
+    async def _alone(self, order: Discard, going: list[StoredObject]) -> list[StoredObject]:
         """Those whose file no other artifact of the run has, too: the same content under one name is one file."""
         keys = {stored.key for stored in order.stored}
         others = [one.data for one in await self._host.stored(order.run.id) if one.key not in keys]
