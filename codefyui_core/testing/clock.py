@@ -42,6 +42,11 @@ class ManualClock:
         self._move(end)
         await self.settle()
 
+    def wakes_within(self, seconds: float) -> bool:
+        """Whether somebody sleeps who would wake if so much time passed."""
+        end = self._elapsed_s + seconds
+        return any(moment <= end and not done.done() for moment, _, done in self._sleepers)
+
     def jump(self, seconds: float) -> None:
         """Let time pass without anybody noticing: the machine slept. Sleepers wake at the next ``advance``."""
         self._move(self._elapsed_s + seconds)

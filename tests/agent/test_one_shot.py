@@ -1,6 +1,7 @@
 """One-shot agents: one run, its outcome recorded, a status that says how it went."""
 
 import asyncio
+import logging
 from dataclasses import replace
 
 import pytest
@@ -12,6 +13,9 @@ from codefyui_core.errors import CodefyError, LinkProblem, StartProblem, UsagePr
 from codefyui_core.settings import ControlSettings
 from codefyui_core.testing.clock import ManualClock
 from codefyui_core.wire.messages import AttemptKey, StopReason, VerdictKind
+
+DIAL_S = 0.2
+"""The longest pause before a dial here."""
 
 
 async def one_shot(line, **plan):
@@ -26,13 +30,19 @@ async def begin(line, run_id="r1"):
     return stored, process
 
 
+def wrote_end(line):
+    """The agent has the end of the run on its disk."""
+    return any(b'"end"' in path.read_bytes() for path in line.user_data.rglob("*.log"))
+
+
 class Time:
     """Of the agent alone, by hand."""
 
-    def __init__(self, line):
+    def __init__(self, line, caplog):
         self.manual = ManualClock()
         self.clock = AttentiveClock(self.manual)
         self._line = line
+        self._caplog = caplog
 
     async def advance(self, seconds):
         """Both planes are awake, and what they send each other arrives."""
@@ -42,16 +52,31 @@ class Time:
             await asyncio.sleep(0.002)
 
     async def alone(self, seconds):
-        """There is no control plane."""
+        """There is no control plane, and the agent knows."""
+        await self._line.until(self._is_cut_off, "the agent's notice")
         for _ in range(int(seconds)):
             await self.manual.advance(1)
 
+    def _is_cut_off(self):
+        return self._last_said().startswith("disconnected")
+
+    def _is_let_in(self):
+        return self._line.control.service.live() and self._last_said().startswith("connected to")
+
+    def _last_said(self):
+        """Of its line: the agent writes it once it counts."""
+        said = (one.getMessage() for one in self._caplog.records if one.name == "codefyui.agent")
+        return [one for one in said if one.startswith(("connected to", "disconnected"))][-1]
+
     async def back(self):
-        """Until the agent found the control plane again."""
-        returned = asyncio.create_task(self._line.until(self._line.control.service.live, "its return"))
+        """Until the agent knows that it was let in again. Time passes only while it waits to dial, however long the
+        machine takes for the rest.
+        """
+        returned = asyncio.create_task(self._line.until(self._is_let_in, "its return"))
         while not returned.done():
-            await self.manual.advance(0.1)  # beyond the pause before the next dial
-            await asyncio.wait({returned}, timeout=0.05)
+            if self.manual.wakes_within(DIAL_S):
+                await self.manual.advance(DIAL_S)
+            await asyncio.wait({returned}, timeout=0.01)
         await returned
 
     async def with_grace(self, seconds):
@@ -61,8 +86,9 @@ class Time:
 
 
 @pytest.fixture
-def time(line):
-    return Time(line)
+def time(line, caplog):
+    caplog.set_level(logging.INFO, logger="codefyui.agent")
+    return Time(line, caplog)
 
 
 # ---------------------------------------------------------------- how it ends
@@ -133,7 +159,7 @@ async def test_it_gives_up_after_the_grace_without_contact_and_a_later_agent_del
     await time.alone(40)
     assert not agent.task.done(), "the grace counts from the run's end"
     process.end("succeeded")
-    await line.until(lambda: any(b'"end"' in path.read_bytes() for path in line.user_data.rglob("*.log")))
+    await line.until(lambda: wrote_end(line))
     await time.alone(25)
     assert not agent.task.done()
     await time.alone(10)
@@ -154,7 +180,7 @@ async def test_contact_before_the_grace_is_over_starts_it_again(line, time):
     await line.until(lambda: stored.position)
     line.desk.gate.clear()
     process.end("succeeded")
-    await line.until(lambda: process.read)
+    await line.until(lambda: wrote_end(line))
     for _ in range(2):
         await line.control.crash()
         await time.alone(20)
