@@ -124,3 +124,12 @@ def test_the_system_clock_does_not_go_back():
     clock = SystemClock()
     assert clock.monotonic() <= clock.monotonic()
     assert clock.now().tzinfo is not None
+
+
+async def test_the_manual_clock_says_whether_somebody_would_wake(manual):
+    sleeper = asyncio.create_task(manual.sleep(2))
+    await manual.settle()
+    assert (manual.wakes_within(1), manual.wakes_within(2)) == (False, True)
+    sleeper.cancel()
+    await manual.settle()
+    assert not manual.wakes_within(2)
