@@ -220,7 +220,8 @@ class Site:
         **env: str,
     ) -> Process:
         """A foreground agent in a user-data folder of its own; enrolls on its first start. ``elsewhere``: as on a
-        machine of its own, so that nothing counts as shared with the server by itself.
+        machine of its own, so that nothing counts as shared with the server by itself. ``online``: returns once it is,
+        and has told what it offers.
         """
         user_data = self.root / f"agent-{name}"
         cdui = [str(ELSEWHERE), name] if elsewhere else ["-m", "codefyui_core.cli"]
@@ -230,11 +231,13 @@ class Site:
         words += arguments
         agent = self.spawn(f"agent-{name}", words, user_data=user_data, cwd=cwd, python=python, **env)
         if online:
-            wait_for(
-                lambda: self.worker(name)["status"] in {"online", "degraded"},
-                90,
-                f"{name} online:\n{agent.said()}",
-            )
+
+            def reported() -> bool:
+                row = self.worker(name)
+                # Until the first report nothing is refused for what a worker lacks. Trust is part of each.
+                return row["status"] in {"online", "degraded"} and row["trust"] is not None
+
+            wait_for(reported, 90, f"{name} online:\n{agent.said()}")
         return agent
 
     def worker(self, name: str) -> dict[str, Any]:

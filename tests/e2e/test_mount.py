@@ -57,8 +57,8 @@ def link(path: Path, to: Path) -> Path:
 
 
 def elsewhere(site: Site, name: str, *words: str, **env: str) -> Process:
-    """An agent on a machine of its own, with a data folder of its own. The server knows what it offers."""
-    agent = site.start_agent(
+    """An agent on a machine of its own, with a data folder of its own."""
+    return site.start_agent(
         name,
         *words,
         elsewhere=True,
@@ -66,9 +66,6 @@ def elsewhere(site: Site, name: str, *words: str, **env: str) -> Process:
         CODEFYUI_CUSTOM_NODES_DIR=str(site.data / "custom_nodes"),
         **env,
     )
-    # Online comes before the first report, until which nothing is refused for what the worker lacks.
-    wait_for(lambda: site.worker(name)["trust"], 60, f"the first report of {name}")
-    return agent
 
 
 def cdui(site: Site, *words: str, user_data: Path) -> tuple[int, str]:
