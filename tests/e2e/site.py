@@ -2,8 +2,10 @@
 
 import json
 import os
+import random
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -60,6 +62,15 @@ def graph(node_type: str, params: Mapping[str, Any] | None = None, *, name: str 
             }
         ],
     }
+
+
+def free_port() -> int:
+    """One that the system gives to no outgoing connection, so that a server finds it again after a restart."""
+    while True:
+        port = random.randrange(20_000, 32_000)
+        with socket.socket() as trial, suppress(OSError):
+            trial.bind(("127.0.0.1", port))
+            return port
 
 
 @dataclass
@@ -180,7 +191,7 @@ class Site:
     def _port(self) -> str:
         """The port of the last start, so that agents find the server again."""
         file = self.root / "port"
-        return file.read_text() if file.exists() else "0"
+        return file.read_text() if file.exists() else str(free_port())
 
     def keep_port(self) -> None:
         self.root.joinpath("port").write_text(self.url.rpartition(":")[2])
