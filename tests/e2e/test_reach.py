@@ -1,9 +1,12 @@
 """Through a TLS proxy: the socket follows the address's scheme, and a trusted certificate is all that it takes."""
 
 import datetime as dt
+import json
 import os
 import shutil
+import signal
 import socket
+import ssl
 import subprocess
 from collections.abc import Iterator
 from contextlib import closing
@@ -82,6 +85,11 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
+def reload(root: Path) -> None:
+    """Let new connections of the proxy have the certificate that lies there now."""
+    os.kill(int((root / "nginx.pid").read_text()), signal.SIGHUP)
+
+
 @pytest.fixture
 def proxy(site: Site, tmp_path: Path) -> Iterator[tuple[str, Path]]:
     """The address of an nginx with TLS in front of the site's server, and its folder."""
@@ -148,3 +156,47 @@ def test_a_certificate_that_the_machine_does_not_trust_is_refused_before_the_tok
     assert "certificate" in agent.said()
     assert "Traceback" not in agent.said()
     assert not (root / "access.log").read_text()
+
+
+def test_a_file_is_not_sent_to_a_certificate_that_is_not_trusted_and_goes_on_when_it_is(
+    site: Site, proxy: tuple[str, Path], tmp_path: Path
+) -> None:
+    address, root = proxy
+    agent = site.start_agent(
+        "far",
+        "--control",
+        address,
+        elsewhere=True,
+        CODEFYUI_DATA_DIR=str(tmp_path / "own"),
+        CODEFYUI_CUSTOM_NODES_DIR=str(site.data / "custom_nodes"),
+        SSL_CERT_FILE=str(root / "ca.pem"),
+    )
+    go_on = tmp_path / "go-on"
+    steps = json.dumps([("hold", str(go_on)), ("write", "output/a.bin", 1, 1000)])
+    run_id = site.submit(graph("TrialCarry", {"file": "", "steps": steps}), target="far")
+    site.wait_status(run_id, "running")
+    other, log = tmp_path / "other", root / "access.log"
+    other.mkdir()
+    certificate(other)
+    trusted = {name: (root / name).read_bytes() for name in ("leaf.pem", "leaf.key")}
+    for name in trusted:
+        (root / name).write_bytes((other / name).read_bytes())
+    reload(root)
+    wait_for(lambda: shown(address) == (other / "leaf.pem").read_text(), 20, "the other certificate")
+    go_on.touch()
+    wait_for(lambda: "certificate" in agent.said(), 60, f"the agent to refuse it:\n{agent.said()}")
+    assert "/upload" not in log.read_text()
+    assert site.run(run_id)["status"] == "running"
+    for name, data in trusted.items():
+        (root / name).write_bytes(data)
+    reload(root)
+    site.wait_status(run_id, "succeeded")
+    assert [line for line in log.read_text().splitlines() if "/upload 200" in line]
+    (row,) = site.get(f"/api/runs/{run_id}/artifacts")
+    assert (row["backend"], row["state"]) == ("transfer", "stored")
+
+
+def shown(address: str) -> str:
+    """The certificate that a new connection is shown."""
+    host, _, port = address.removeprefix("https://").partition(":")
+    return ssl.get_server_certificate((host, int(port)), timeout=5)
