@@ -519,7 +519,10 @@ def _location(site: Site, run_id: str, artifact_id: str) -> str:
 
 
 @pytest.mark.spec("s3/sts-credentials-renewed-while-run-lasts", "s3/expired-temporary-credentials-retried")
-def test_keys_are_renewed_as_long_as_their_run_lasts(tmp_path: Path, request: pytest.FixtureRequest) -> None:
+@pytest.mark.spec("restart/s3-fresh-credentials-on-reconnect", "restart/s3-renewal-continues")
+def test_keys_are_renewed_as_long_as_their_run_lasts_also_by_the_next_server(
+    tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
     site, stub = site_at(tmp_path), Stub(life_s=3)
     try:
         _with_short_keys(site, stub)
@@ -562,5 +565,14 @@ def _with_short_keys(site: Site, stub: Stub) -> None:
     second = train(site, hold=str(site.root / "go-second"))
     wait_for(lambda: sessions(second) >= 3, what="new keys of the next run")
     assert sessions(first) == before
+    site.keep_port()
+    assert site.server is not None
+    site.server.kill()
+    issued = sessions(second)
+    site.start_server(**env)
+    wait_for(lambda: sessions(second) > issued, what="keys of the next server for the run that it took over")
+    wait_for(lambda: sessions(second) >= issued + 3, what="their renewal")
     (site.root / "go-second").touch()
     assert site.wait_end(second)["status"] == "succeeded"
+    assert warnings(site, second, "transfer_failed") == []
+    assert {row["state"] for row in rows(site, second).values()} == {"stored"}

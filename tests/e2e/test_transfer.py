@@ -320,7 +320,7 @@ def tree(site: Site) -> set[Path]:
     return {path for path in site.data.rglob("*") if path.is_file()} | set(site.root.glob("*"))
 
 
-@pytest.mark.spec("transfer/same-address-and-worker-token")
+@pytest.mark.spec("transfer/same-address-and-worker-token", "trust/worker-may-write-outputs")
 def test_an_enrolled_worker_writes_for_its_own_runs_and_there_alone(far: Site, carried: str) -> None:
     go_on = far.root / "go-on-2"
     run_id = carry(far, ("hold", str(go_on)))
