@@ -74,9 +74,8 @@ class AgentHttp:
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise Busy(f"The control plane can't be reached: {error}") from error
         except (AssertionError, RuntimeError) as error:
-            if (
-                way.http.closed
-            ):  # by the end of the connection that it belongs to, in the middle of the request's beginning
+            # The connection that it belongs to ended in the middle of the request's beginning.
+            if way.http.closed:
                 raise Busy("The connection to the control plane ended meanwhile.") from error
             raise
 

@@ -12,7 +12,7 @@ from typing import Any
 from urllib.parse import quote
 
 from ..errors import BadName, CodefyError
-from ..files import SafeFolder, sha256_of
+from ..files import SafeFolder, part_name, sha256_of
 from ..portable_names import check_name
 from .client import HttpApi, Unreachable
 from .errors import CommandProblem
@@ -108,7 +108,9 @@ class Fetcher:
                     f"{target} is there, and it is another file. Name another folder with -o, or replace it with --force."
                 )
         with SafeFolder(self._root, create=True) as folder:
-            part = _part_of(run_id, str(row["id"]))
+            part = part_name(
+                run_id, str(row["id"])
+            )  # the same for each command, so that the next one goes on
             sha256, size = self._whole(folder, part, run_id, row, place)
             try:
                 folder.rename(part, place, replace=self._force)
@@ -228,9 +230,3 @@ class _Download:
                 self.size += len(piece)
                 self._owner.told(self._place, self.size, fetched.size_bytes)
         return fetched.size_bytes is None or self.size >= fetched.size_bytes
-
-
-def _part_of(run_id: str, artifact_id: str) -> str:
-    """The hidden file that its bytes gather in: the same for each command, so that the next one goes on."""
-    digest = hashlib.sha256(f"{run_id}\0{artifact_id}".encode()).hexdigest()
-    return f".cdui-{digest[:16]}.part"

@@ -117,9 +117,8 @@ class RunContext:
         """A second name, at once: the next file of this name must not be taken for this one."""
         kept = self._shared.job.places.kept
         if kept is not None and path.is_file() and not path.is_symlink():
-            with suppress(
-                OSError, NotImplementedError
-            ):  # file systems without links: the agent copies what it finds
+            # On file systems without links the agent copies what it finds.
+            with suppress(OSError, NotImplementedError):
                 kept.mkdir(mode=0o700, parents=True, exist_ok=True)
                 (kept / key).hardlink_to(path)
 

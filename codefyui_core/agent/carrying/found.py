@@ -1,18 +1,17 @@
 """What a run left in its private folder without recording it. Blocking; its processes are gone."""
 
 import os
-import re
+import stat
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
-from codefyui_core.files import Family, Folders, sha256_of
+from codefyui_core.files import Family, Folders, is_part, sha256_of
 
 from .copies import Stamp
 from .journal import Placed
 
 WRITTEN = (Family.MODELS, Family.MEDIA, Family.OUTPUT)
 """Families in which everything that a run leaves is wanted."""
-_UNFINISHED = re.compile(r"\.cdui-[0-9a-f]{16}\.part")
 
 
 def written(
@@ -45,8 +44,11 @@ def _other_inputs(
             found = path.lstat()
         except OSError:
             continue  # the run removed it
-        regular = os.path.isfile(path) and not path.is_symlink()  # noqa: PTH113
-        if regular and recorded.get(relative) != Stamp.of(found) and _is_changed(path, found, input_):
+        if (
+            stat.S_ISREG(found.st_mode)
+            and recorded.get(relative) != Stamp.of(found)
+            and _is_changed(path, found, input_)
+        ):
             yield relative, path, found
 
 
@@ -71,7 +73,7 @@ def files_below(root: Path) -> Iterator[tuple[str, os.stat_result]]:
                     name = f"{place}/{entry.name}" if place else entry.name
                     if entry.is_dir(follow_symlinks=False):
                         pending.append(name)
-                    elif entry.is_file(follow_symlinks=False) and not _UNFINISHED.fullmatch(entry.name):
+                    elif entry.is_file(follow_symlinks=False) and not is_part(entry.name):
                         names.append((name, entry.stat(follow_symlinks=False)))
         except OSError:
             continue

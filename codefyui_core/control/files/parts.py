@@ -8,7 +8,7 @@ from pathlib import Path, PurePosixPath
 from typing import BinaryIO
 
 from codefyui_core.errors import BadName
-from codefyui_core.files import SafeFolder
+from codefyui_core.files import SafeFolder, part_name, sha256_of_open
 from codefyui_core.plugin.storage import Arriving
 
 
@@ -61,7 +61,7 @@ class Part:
             raise Elsewhere(size)
         with contextlib.ExitStack() as undo:
             folder = undo.enter_context(SafeFolder(self._file.folder, create=True))
-            writing = folder.append(part_name(self._file), self._offset, sync=False)
+            writing = folder.append(_name(self._file), self._offset, sync=False)
             self._out = undo.enter_context(writing)
             self._open = undo.pop_all()
         return self._out
@@ -71,15 +71,14 @@ class Part:
         self._open.close()
 
 
-def part_name(file: Arriving) -> str:
-    digest = hashlib.sha256(f"{file.run_id}\0{file.key}".encode()).hexdigest()
-    return f".cdui-{digest[:16]}.part"
+def _name(file: Arriving) -> str:
+    return part_name(file.run_id, file.key)
 
 
 def size_of(file: Arriving) -> int:
     """How much is here."""
     try:
-        return (file.folder / part_name(file)).stat().st_size
+        return (file.folder / _name(file)).stat().st_size
     except FileNotFoundError:
         return 0
 
@@ -91,16 +90,16 @@ def settle(file: Arriving, begun: Begun | None, size_bytes: int, sha256: str) ->
     Raises: FileNotFoundError when nothing of it is here; BadName when a link or a file is in the way of its name.
     """
     with SafeFolder(file.folder) as folder:
-        size = (file.folder / part_name(file)).stat().st_size
-        if begun is not None and begun.n_bytes != size:
-            begun = None  # a write failed in the middle
-        if size == size_bytes and begun is None:
-            with folder.read(part_name(file)) as part:
-                begun = Begun(hashlib.file_digest(part, "sha256"), size)  # type: ignore[arg-type]  # no readinto
-        if size != size_bytes or begun is None or begun.digest.hexdigest() != sha256:
-            folder.remove(part_name(file))
+        size, found = (file.folder / _name(file)).stat().st_size, None
+        if begun is not None and begun.n_bytes == size:  # else a write failed in the middle
+            found = begun.digest.hexdigest()
+        elif size == size_bytes:
+            with folder.read(_name(file)) as part:
+                found = sha256_of_open(part)
+        if size != size_bytes or found != sha256:
+            folder.remove(_name(file))
             return size
-        with folder.append(part_name(file), size):
+        with folder.append(_name(file), size):
             pass
         parents = PurePosixPath(file.name).parent
         if parents.parts:
@@ -125,7 +124,7 @@ def content(folder: Path, name: str, size_bytes: int) -> str | None:
             if file.seek(0, 2) != size_bytes:
                 return ""
             file.seek(0)
-            return hashlib.file_digest(file, "sha256").hexdigest()  # type: ignore[arg-type]  # no readinto in BinaryIO
+            return sha256_of_open(file)
     except FileNotFoundError:
         return None
     except BadName:
@@ -135,10 +134,10 @@ def content(folder: Path, name: str, size_bytes: int) -> str | None:
 def link(file: Arriving, name: str) -> None:
     """Raises: FileExistsError."""
     with SafeFolder(file.folder) as folder:
-        folder.rename(part_name(file), name)
+        folder.rename(_name(file), name)
 
 
 def remove(file: Arriving, name: str = "") -> None:
     """``name``: where the same content is."""
     with contextlib.suppress(FileNotFoundError), SafeFolder(file.folder) as folder:
-        folder.remove(part_name(file))
+        folder.remove(_name(file))

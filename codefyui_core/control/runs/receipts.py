@@ -62,9 +62,8 @@ class Receipts:
                 return None
             if seen is not None:
                 accepted[numbered.first] = Derived(artifacts=(seen.row,))
-                left |= (
-                    {numbered.first: f"{seen.row.name} stays on the worker: {seen.why}"} if seen.why else {}
-                )
+                if seen.why:
+                    left[numbered.first] = f"{seen.row.name} stays on the worker: {seen.why}"
         return Beside(accepted=accepted, left=left)
 
     async def _look_at(self, record: RunRecord, item: Item) -> "_Seen | None":
