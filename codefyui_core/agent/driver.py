@@ -21,7 +21,7 @@ from codefyui_core.wire.messages import AcceptedItem, Assign, ItemKind
 from .attempts import Attempt
 from .carrying.halt import Halt
 from .carrying.opening import Opening
-from .carrying.transfers import Transfers, Work, journal_of, tries_of
+from .carrying.transfers import Transfers, Work, journal_of, tries_of, warn_undelivered
 from .carrying.tries import Tries
 from .devices import computes_on, narrowed_environ
 from .ending import end_of, exited
@@ -319,8 +319,10 @@ class Driver:
         """However that goes, the run's end follows."""
         try:
             await transfers.finish()
-        except Exception:
+        except Exception as error:
             self._log.exception("run %s: its files can't all be delivered", self._assign.run_id)
+            work = self._work(1, self._attempt.head.grace_s)
+            await warn_undelivered(work, self._with.carrying, error)
 
     async def _settle_outputs(self) -> None:
         """Its processes are gone: what they recorded is whole, or isn't kept."""

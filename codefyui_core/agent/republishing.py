@@ -18,7 +18,7 @@ from codefyui_core.wire.messages import ExitedItem, ItemKind
 from .attempts import Attempt
 from .carrying.halt import Halt
 from .carrying.opening import Opening
-from .carrying.transfers import Transfers, Work, journal_of, tries_of
+from .carrying.transfers import Transfers, Work, journal_of, tries_of, warn_undelivered
 from .equipment import Equipment
 from .machine import Effect
 from .stream import item
@@ -69,8 +69,9 @@ class Republishing:
                 await self._publish()
             except CodefyError as error:
                 await self._leave_all(error.message)
-        except Exception:
+        except Exception as error:
             self._log.exception("run %s: its files can't all be delivered", self._work.key.run_id)
+            await warn_undelivered(self._work, self._with.carrying, error)
         await self._attempt.end()
 
     async def _say_exited(self) -> None:

@@ -12,6 +12,7 @@ from codefyui_core.agent.stream import Stream
 from codefyui_core.agent.workspaces import outbox_of
 from codefyui_core.clocks import AttentiveClock
 from codefyui_core.plugin.storage import InputItem, StorageSession
+from codefyui_core.runs.events import WarningKind
 from codefyui_core.wire.messages import AttemptKey
 
 from .cache import InputCache
@@ -112,6 +113,13 @@ class Transfers:
     async def aclose(self) -> None:
         """What isn't sent yet is left to the next process."""
         await self._sending.aclose()
+
+
+async def warn_undelivered(work: Work, means: Means, error: Exception) -> None:
+    """The agent itself failed: nobody knows which files are missing, so the run's log says where they are."""
+    where = means.runs / work.key.run_id
+    detail = f"files that aren't listed stay on the worker, in {where}: the agent failed ({error})"
+    await Reports(work.stream, means.clock).warn(WarningKind.TRANSFER_FAILED, detail)
 
 
 def _remove_empty(folder: Path) -> None:

@@ -472,3 +472,17 @@ async def test_a_run_that_ends_in_an_outage_delivers_its_files_and_its_end_after
     await carried.ended(stored)
     (row,) = carried.artifacts(stored)
     assert (row["state"], stored.final) == ("stored", "succeeded")
+
+
+async def test_when_the_agent_itself_fails_the_runs_log_says_where_its_files_are(carried, monkeypatch):
+    async def fails(*_, **__):
+        raise ZeroDivisionError("a bug")
+
+    monkeypatch.setattr("codefyui_core.agent.carrying.sending.Sending.finish", fails)
+    await carried.line.agent()
+    stored, process = await carried.begin()
+    process.end("succeeded")
+    await carried.ended(stored)
+    (warning,) = failed(carried, stored)
+    assert str(carried.data().parent) in warning["detail"]
+    assert stored.final == "succeeded"

@@ -350,3 +350,17 @@ async def test_the_journal_says_what_the_next_process_needs_and_no_credential(ca
     assert set(ledger.recorded) == {"a1", "f1"}
     assert set(ledger.settled) == {"a1"}
     assert json.dumps(ledger.settled["a1"].payload["receipt"])
+
+
+async def test_when_the_next_agent_itself_fails_the_runs_log_says_where_its_files_are(carried, monkeypatch):
+    async def fails(*_, **__):
+        raise ZeroDivisionError("a bug")
+
+    _, stored = await half_published(carried)
+    carried.grants = dict
+    monkeypatch.setattr("codefyui_core.agent.carrying.sending.Sending.finish", fails)
+    await carried.line.agent()
+    await carried.ended(stored)
+    (warning,) = carried.warnings(stored, "transfer_failed")
+    assert str(carried.data().parent) in warning["detail"]
+    assert stored.kinds.count("end") == 1
