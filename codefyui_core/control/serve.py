@@ -43,7 +43,12 @@ async def open_plane(install: Install, log: logging.Logger) -> ControlPlane:
     )  # for the catalog, here and in children
     registry = load(plane=Plane.CONTROL, block=settings.plugins_block, only=settings.plugins_only)
     clock = AttentiveClock(able=lambda: plane.runs.writable)  # a grace waits while nothing can be recorded
-    db = await Database.open(settings.database(install.user_data), user_data=install.user_data, clock=clock)
+    db = await Database.open(
+        settings.database(install.user_data),
+        user_data=install.user_data,
+        clock=clock,
+        on_network=settings.db_on_network,
+    )
     plane = ControlPlane(install=install, settings=settings, registry=registry, db=db, clock=clock, log=log)
     plane.keep_runs = True  # until it serves, nobody has asked to end what runs
     try:

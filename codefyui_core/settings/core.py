@@ -131,6 +131,8 @@ class ControlSettings(PlaneSettings):
     """A PostgreSQL or SQLite URL; unset: codefyui.db in the user data."""
     db_path: Path | None = None
     """A SQLite file; read when no database URL is set."""
+    db_on_network: bool = False
+    """Start also with a SQLite file on a network file system, where it may be damaged."""
     max_run_body_bytes: PositiveInt = 64 * MIB
     """The largest body of a submitted graph."""
     ws_max_message_bytes: PositiveInt | None = None

@@ -13,6 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from codefyui_core.plugin.hosts import Clock
 
+from . import network_folder
 from .engines import Engines, make_engines
 from .locks import Release, hold_advisory, hold_file
 from .migrate import migrate
@@ -36,12 +37,15 @@ class Database:
         self._writing = asyncio.Lock()
 
     @classmethod
-    async def open(cls, url: str, *, user_data: Path, clock: Clock) -> Self:
-        """Take the writer's lock, migrate, and count this start before anything else is written.
+    async def open(cls, url: str, *, user_data: Path, clock: Clock, on_network: bool = False) -> Self:
+        """Take the writer's lock, migrate, and count this start before anything else is written. ``on_network``: also
+        use a SQLite file on a network file system.
 
         Raises: CodefyError ``server.busy`` naming who holds the database; StartProblem when it can't be used.
         """
         engines = make_engines(url)
+        if engines.file is not None and not on_network:
+            await asyncio.to_thread(network_folder.check, engines.file)
         release = await _hold(engines, user_data)
         database = cls(engines, release, clock)
         try:
