@@ -4,6 +4,7 @@ import errno
 import socket
 import ssl
 from datetime import UTC, datetime, timedelta
+from ipaddress import ip_address
 from pathlib import Path
 
 import aiohttp
@@ -163,6 +164,7 @@ def _self_signed(folder: Path) -> ssl.SSLContext:
         .serial_number(1)
         .not_valid_before(now - timedelta(days=1))
         .not_valid_after(now + timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))]), critical=False)
         .sign(key, hashes.SHA256())
     )
     pem = serialization.Encoding.PEM
@@ -198,6 +200,31 @@ async def test_no_request_reaches_a_server_whose_certificate_is_not_accepted(tmp
     assert seen == []
     assert (problem.code, problem.exit_code) == ("link.untrusted", 1)
     assert "self-signed certificate" in problem.message
+
+
+@pytest.mark.spec("trust/repaired-proxy-needs-no-restart")
+async def test_an_authority_that_was_installed_meanwhile_counts_at_the_next_dial(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    application = web.Server(lambda request: _ok())
+    server = web.ServerRunner(application)
+    await server.setup()
+    try:
+        await web.TCPSite(server, "127.0.0.1", 0, ssl_context=_self_signed(tmp_path)).start()
+        agent = DirectAgent()
+        target = target_of(f"https://127.0.0.1:{server.addresses[0][1]}", {}, tmp_path)
+        async with agent.dial(target) as dial, session_of(dial) as session:
+            with pytest.raises(aiohttp.ClientConnectorCertificateError):
+                await session.get(dial.base_url)
+        monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "cert.pem"))
+        async with agent.dial(target) as dial, session_of(dial) as session:
+            assert (await session.get(dial.base_url)).status == 200
+    finally:
+        await server.cleanup()
+
+
+async def _ok() -> web.Response:
+    return web.Response()
 
 
 @pytest.mark.spec("trust/untrusted-unpinned-enroll-fails", "trust/untrusted-unpinned-agent-retries")

@@ -1,6 +1,6 @@
 """Agent half of the direct connector."""
 
-import socket
+import asyncio
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -18,6 +18,8 @@ from codefyui_core.plugin import (
     Trust,
     TrustKind,
     UsageProblem,
+    causes_of,
+    explain_dial,
 )
 
 from .address import Address, parse
@@ -51,8 +53,10 @@ class DirectAgent(ConnectorAgent):
 @asynccontextmanager
 async def _dial(address: Address) -> AsyncIterator[Dial]:
     resolver = RememberingResolver()
+    # aiohttp's own context has the authorities of its import: one that was installed since would not count.
+    tls = await asyncio.to_thread(ssl.create_default_context) if address.encrypted else True
     # No limit: the session's socket and every transfer go through it, and each has bounds of its own.
-    connector = aiohttp.TCPConnector(limit=0, resolver=resolver)
+    connector = aiohttp.TCPConnector(limit=0, resolver=resolver, ssl=tls)
 
     def trust() -> Trust:
         if address.encrypted:
@@ -67,8 +71,7 @@ async def _dial(address: Address) -> AsyncIterator[Dial]:
 
 
 def _diagnose(error: BaseException, place: str) -> LinkProblem:
-    causes = tuple(_causes(error))
-    for cause in causes:
+    for cause in causes_of(error):
         if isinstance(cause, ssl.SSLCertVerificationError):
             reason = getattr(cause, "verify_message", "") or cause
             return LinkProblem(
@@ -76,23 +79,4 @@ def _diagnose(error: BaseException, place: str) -> LinkProblem:
                 f"install the authority that signed it, or pin it with codefyui-connect-tls",
                 code="link.untrusted",
             )
-        if isinstance(cause, ssl.SSLError):
-            reason = getattr(cause, "reason", "") or cause
-            return LinkProblem(f"{place}: no TLS connection ({reason}); is it an http:// address?")
-        if isinstance(cause, socket.gaierror):
-            return LinkProblem(f"{place}: the name can't be resolved ({cause.strerror or cause})")
-        if isinstance(cause, ConnectionRefusedError):
-            return LinkProblem(f"{place}: connection refused; is the control plane running and reachable?")
-        if isinstance(cause, TimeoutError):
-            return LinkProblem(f"{place}: no answer in time; is a firewall in the way?")
-    return LinkProblem(f"{place}: {str(error) or type(error).__name__}")
-
-
-def _causes(error: BaseException) -> list[BaseException]:
-    """The error and what is below it: aiohttp wraps what the system said, some of it without its attributes."""
-    found: list[BaseException] = []
-    current: BaseException | None = error
-    while current is not None and current not in found:
-        found.append(current)
-        current = getattr(current, "os_error", None) or current.__cause__ or current.__context__
-    return [one for one in found if type(one).__module__.partition(".")[0] != "aiohttp"]
+    return explain_dial(error, place)
