@@ -1,5 +1,5 @@
 """The worker's side of transfers in a process of its own: a simulated agent holds a run, and the real agent half of
-the transfer backend carries files for it. Told what to do by lines of JSON on its input.
+the transfer backend carries files for it: what the run's ticket names, and what it is told to send. Told what to do by lines of JSON on its input.
 
 ``python -m benchmarks.carrier URL NAME CREDENTIAL MACHINE_ID FOLDER``
 """
@@ -18,11 +18,9 @@ import aiohttp
 from codefyui_core.agent.http import AgentHttp, Way
 from codefyui_core.plugin import (
     AttemptView,
-    Family,
     InputItem,
     Output,
     RunId,
-    Sha256,
     StorageSession,
     WorkerId,
 )
@@ -34,41 +32,53 @@ from .fleet import until
 from .memory import MB
 from .wire_agents import SimulatedAgent
 
-LIMIT_BYTES = 1 << 40
-CHUNK_BYTES = 8 << 20
-
 
 async def main(url: str, name: str, credential: str, machine_id: str, folder: str) -> None:
-    agent = SimulatedAgent(name=name, credential=credential, machine_id=machine_id)
+    backend = TransferBackend()
+    agent = SimulatedAgent(
+        name=name,
+        credential=credential,
+        machine_id=machine_id,
+        backends={backend.name: backend.protocol},
+    )
     async with aiohttp.ClientSession() as http, asyncio.TaskGroup() as tasks:
         living = tasks.create_task(agent.live(http, url))
         try:
             way = Way(http=http, base_url=url, headers={"Authorization": f"Bearer {credential}"})
-            await serve(agent, way, Path(folder))
+            await serve(agent, backend, way, Path(folder))
         finally:
             living.cancel()
 
 
-async def serve(agent: SimulatedAgent, way: Way, folder: Path) -> None:
+async def serve(agent: SimulatedAgent, backend: TransferBackend, way: Way, folder: Path) -> None:
     """Until the input ends."""
     await until(lambda: bool(agent.attempts), "its run")
     (attempt,) = agent.attempts.values()
     view = AttemptView(run_id=RunId(attempt.key.run_id), number=attempt.key.attempt, worker_id=WorkerId(""))
     host = AgentStoreDouble(root=folder, connection=AgentHttp(lambda: way, f"{view.number}.{attempt.lease}"))
-    half = TransferBackend().agent(host)
-    ticket = TransferTicket(max_upload_bytes=LIMIT_BYTES, chunk_bytes=CHUNK_BYTES)
+    half = backend.agent(host)
+    ticket = TransferTicket.model_validate(attempt.ticket)
+    items = {item.name: item for item in ticket.inputs}
     say(view.run_id)
     async with half.open(view, ticket, None) as session:
         while line := await asyncio.to_thread(sys.stdin.readline):
             order = json.loads(line)
             paths = [Path(path) for path in order["paths"]]
             forget_peak()
-            begun = time.perf_counter()
+            begun, worked = time.perf_counter(), time.process_time()
             if order["do"] == "send":
                 await at_most(half.parallel, (send(session, path, order["mark"]) for path in paths))
             else:
-                await at_most(half.parallel, (fetch(session, path, Path(order["into"])) for path in paths))
-            say({"s": time.perf_counter() - begun, "peak_mb": peak_mb()})
+                await at_most(
+                    half.parallel, (fetch(session, items[path.name], Path(order["into"])) for path in paths)
+                )
+            say(
+                {
+                    "s": time.perf_counter() - begun,
+                    "peak_mb": peak_mb(),
+                    "worked_s": time.process_time() - worked,
+                }
+            )
 
 
 async def at_most(count: int, work: Iterable[Awaitable[None]]) -> None:
@@ -89,10 +99,8 @@ async def send(session: StorageSession[Any, Any], path: Path, mark: str) -> None
     await session.publish(output, path, NotesDouble(), ProgressDouble())
 
 
-async def fetch(session: StorageSession[Any, Any], path: Path, into: Path) -> None:
-    size = path.stat().st_size
-    item = InputItem(sha256=Sha256("0" * 64), size_bytes=size, family=Family.FILES, name=path.name)
-    await session.fetch(item, into / path.name, ProgressDouble())
+async def fetch(session: StorageSession[Any, Any], item: InputItem, into: Path) -> None:
+    assert await session.fetch(item, into / item.name, ProgressDouble()) == item.sha256
 
 
 def forget_peak(pid: str = "self") -> None:

@@ -19,9 +19,10 @@ from typing import Any
 
 import aiohttp
 
+from codefyui_core.plugin.values import JsonObject
+
 from . import chatter
 from .carrier import forget_peak, peak_mb
-from .fold_room import DOCUMENT
 from .measure import Aim, Row, in_turns
 from .plan import Effort
 from .processes import CHECKOUT, Process, Site, site
@@ -33,6 +34,19 @@ NEEDED = 0.8
 FLAT_MB = 64
 MIB = 1 << 20
 SMALL_BYTES = 100_000
+_NODE = """
+from codefyui_core.plugin import DataType, Node, Param, ParamKind, Port
+
+
+class Reads(Node):
+    type = "Reads"
+    category = "Benchmark"
+    outputs = (Port(name="n_bytes", type=DataType.SCALAR),)
+    params = (Param(name="file", kind=ParamKind.DATA_FILE, default=""),)
+
+    def execute(self, inputs, params, context):
+        return {"n_bytes": context.input_path(params["file"]).stat().st_size}
+"""
 
 
 @dataclass(slots=True)
@@ -45,6 +59,8 @@ class Carrier:
     n_sent: int = 0
     peak_mb: tuple[float, float] = (0.0, 0.0)
     """Of the worker's side and the server, during the last order."""
+    worked_s: tuple[float, float] = (0.0, 0.0)
+    """The same of the processor's time."""
 
     def send(self, paths: Sequence[Path]) -> float:
         """Seconds; what arrived is removed again."""
@@ -64,10 +80,12 @@ class Carrier:
     def _do(self, order: dict[str, Any]) -> float:
         assert self.popen.stdin is not None
         forget_peak(str(self.server.pid))
+        before = self.server.worked_s()
         self.popen.stdin.write(json.dumps(order) + "\n")
         self.popen.stdin.flush()
         said = self.heard()
         self.peak_mb = (said["peak_mb"], peak_mb(str(self.server.pid)))
+        self.worked_s = (said["worked_s"], self.server.worked_s() - before)
         return float(said["s"])
 
     def heard(self) -> Any:
@@ -99,13 +117,17 @@ def folder(effort: Effort) -> Iterator[Path]:
 def _rows(effort: Effort, root: Path) -> Iterator[Row]:
     size, count = effort.choose(1024, 4) * MIB, effort.choose(1000, 5)
     turns = effort.choose(5, 1)
-    with site(root / "site", CODEFYUI_MAX_UPLOAD_SIZE=str(1 << 40), **chatter.LIGHT) as made:
+    limits = {"CODEFYUI_MAX_UPLOAD_SIZE": str(1 << 40), "CODEFYUI_TRANSFER_MAX_INPUT_BYTES": str(1 << 40)}
+    with site(root / "site", **limits, **chatter.LIGHT) as made:
+        nodes, files = root / "site" / "data" / "custom_nodes", root / "site" / "data" / "files"
+        nodes.mkdir(parents=True)
+        (nodes / "reads.py").write_text(_NODE)
+        files.mkdir()
         server = made.start_server()
-        files = root / "site" / "data" / "files"
-        files.mkdir(parents=True, exist_ok=True)
         large, little = [write(files / "large.csv", size)], [write(files / "little.csv", size // 64)]
         small = [write(files / f"{number}.csv", SMALL_BYTES) for number in range(count)]
-        with carrying(made, server, root) as carrier, web_server(root / "nginx", files) as web:
+        reads = [*large, *little, *small]
+        with carrying(made, server, root, reads) as carrier, web_server(root / "nginx", files) as web:
             yield from _memory(carrier, large, little, root)
             one = f"one file of {size // MIB} MiB"
             yield from _compared(one, large, carrier, web, root, turns)
@@ -184,8 +206,8 @@ def write(path: Path, n_bytes: int) -> Path:
 
 
 @contextmanager
-def carrying(made: Site, server: Process, root: Path) -> Iterator[Carrier]:
-    """A worker that holds a run, ready to carry its files."""
+def carrying(made: Site, server: Process, root: Path, reads: Sequence[Path]) -> Iterator[Carrier]:
+    """A worker that holds a run which reads these files, ready to carry them."""
     name, credential, machine_id = asyncio.run(_enrolled(made))
     words = [made.url(), name, credential, machine_id, str(root / "worker")]
     with subprocess.Popen(
@@ -196,7 +218,7 @@ def carrying(made: Site, server: Process, root: Path) -> Iterator[Carrier]:
         cwd=CHECKOUT,
     ) as popen:
         try:
-            made.post("/api/runs", {"graph": DOCUMENT, "options": {"target": {"worker": name}}})
+            made.post("/api/runs", {"graph": document(reads), "options": {"target": {"worker": name}}})
             carrier = Carrier(popen, server, root / "site" / "data" / "runs")
             carrier.heard()
             yield carrier
@@ -204,6 +226,20 @@ def carrying(made: Site, server: Process, root: Path) -> Iterator[Carrier]:
             assert popen.stdin is not None
             with suppress(BrokenPipeError):
                 popen.stdin.close()
+
+
+def document(reads: Sequence[Path]) -> JsonObject:
+    """A graph with a node for each file that it reads."""
+    start = {"id": "start", "type": "Start", "data": {"params": {}}}
+    nodes = [
+        {"id": f"reads-{number}", "type": "Reads", "data": {"params": {"file": path.name}}}
+        for number, path in enumerate(reads)
+    ]
+    edges = [
+        {"source": "start", "target": node["id"], "sourceHandle": "trigger", "type": "trigger"}
+        for node in nodes
+    ]
+    return {"name": "bench", "nodes": [start, *nodes], "edges": edges}
 
 
 async def _enrolled(made: Site) -> tuple[str, str, str]:

@@ -14,6 +14,7 @@ from pydantic import BaseModel
 from codefyui_core._version import __version__
 from codefyui_core.agent.backoff import Backoff
 from codefyui_core.agent.session import open_socket
+from codefyui_core.plugin.values import JsonObject
 from codefyui_core.runs.status import Phase
 from codefyui_core.wire import codec
 from codefyui_core.wire.limits import AGENT_BEAT_S, BATCH_ITEMS
@@ -51,6 +52,7 @@ class LiveAttempt:
     db_id: str
     devices: tuple[str, ...]
     incarnation: str
+    ticket: JsonObject | None = None
     last: int = 1
     sent: int = 0
     position: int = 0
@@ -99,6 +101,8 @@ class SimulatedAgent:
     credential: str
     incarnation: str = field(default_factory=lambda: secrets.token_hex(16))
     machine_id: str = field(default_factory=lambda: secrets.token_hex(16))
+    backends: dict[str, int] = field(default_factory=dict)
+    """Storage backends that it says it has, with their protocols; their facts are empty."""
     attempts: dict[str, LiveAttempt] = field(default_factory=dict)
     welcomed_at: float | None = None
     """By the monotonic clock; None while it isn't connected."""
@@ -147,7 +151,7 @@ class SimulatedAgent:
     async def _welcome(self, socket: aiohttp.ClientWebSocketResponse, welcome: Welcome) -> None:
         for verdict in welcome.verdicts:
             self._judge(verdict)
-        await self._send(socket, Report())
+        await self._send(socket, Report(storage={name: {} for name in self.backends}))
         self._made = {run_id: attempt.last for run_id, attempt in self.attempts.items()}
         self.welcomed_at, self._socket = time.monotonic(), socket
         await self._send_items()
@@ -163,7 +167,7 @@ class SimulatedAgent:
             case Assign():
                 key = AttemptKey(run_id=message.run_id, attempt=message.attempt)
                 self.attempts[message.run_id] = LiveAttempt(
-                    key, message.lease, message.db_id, message.devices, self.incarnation
+                    key, message.lease, message.db_id, message.devices, self.incarnation, message.ticket
                 )
                 await self._send_items()
             case Ack():
@@ -213,6 +217,7 @@ class SimulatedAgent:
             home_id=self.machine_id,
             machine_id=self.machine_id,
             devices=(DeviceInfo(device="cpu", name="CPU"),),
+            backends=self.backends,
             wall_time_ms=time.time_ns() // 1_000_000,
             dial=self._dials,
             attempts=tuple(one.listed() for one in self.attempts.values()),
