@@ -14,7 +14,7 @@ from .report import document, machine, table, write
 
 NAMES = (
     *("engine-overhead", "events", "drain", "fleet", "dead-line", "queue", "memory", "start", "first-node"),
-    *("transfer", "s3"),
+    *("transfer", "s3", "files"),
 )
 RESULTS = Path(__file__).parent / "results"
 

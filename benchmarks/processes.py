@@ -17,6 +17,7 @@ from codefyui_core.cli.client import HttpApi, Running, Server
 
 T = TypeVar("T")
 CHECKOUT = Path(__file__).parents[1]
+ELSEWHERE = CHECKOUT / "scripts" / "cdui_develop" / "elsewhere.py"
 FINAL = frozenset({"succeeded", "failed", "cancelled", "interrupted"})
 
 
@@ -88,7 +89,7 @@ class Site:
     def user_data(self) -> Path:
         return self.root / "server"
 
-    def spawn(self, name: str, words: Sequence[str], user_data: Path) -> Process:
+    def spawn(self, name: str, words: Sequence[str], user_data: Path, **settings: str) -> Process:
         ours = {
             "CODEFYUI_DIR": str(CHECKOUT),
             "CODEFYUI_USER_DATA_DIR": str(user_data),
@@ -102,7 +103,7 @@ class Site:
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=out,
-                env={**env, **ours, **self.settings},
+                env={**env, **ours, **self.settings, **settings},
                 cwd=self.root,
                 start_new_session=True,
             )
@@ -130,12 +131,19 @@ class Site:
 
         wait_for(ready, "the server to be ready")
 
-    def start_agent(self, name: str = "bench") -> Process:
-        """Returns when it is online."""
+    def start_agent(self, name: str = "bench", *, elsewhere: bool = False) -> Process:
+        """Returns when it is online. ``elsewhere``: as on a machine of its own, with which no folder is shared."""
         token = str(self.post("/api/workers/tokens", {})["token"])
         url = self._running().url
         words = ["agent", "start", "--foreground", "--control", url, "--token", token, "--name", name]
-        agent = self.spawn(name, ["-m", "codefyui_core.cli", *words], self.root / name)
+        if elsewhere:
+            own = {
+                "CODEFYUI_DATA_DIR": str(self.root / f"own-{name}"),
+                "CODEFYUI_CUSTOM_NODES_DIR": str(self.root / "data" / "custom_nodes"),
+            }
+            agent = self.spawn(name, [str(ELSEWHERE), name, *words], self.root / name, **own)
+        else:
+            agent = self.spawn(name, ["-m", "codefyui_core.cli", *words], self.root / name)
 
         def online() -> bool:
             agent.check()

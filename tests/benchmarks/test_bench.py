@@ -37,6 +37,7 @@ def bench(tmp_path, capfd):
         pytest.param("first-node", {"s"}, marks=pytest.mark.service),
         pytest.param("transfer", {"MB", "MB/s"}, marks=[pytest.mark.service, pytest.mark.needs("nginx")]),
         pytest.param("s3", {"MB/s"}, marks=pytest.mark.service),
+        pytest.param("files", {"s", "ms"}, marks=pytest.mark.service),
     ],
 )
 def test_a_benchmark_prints_its_rows_beside_their_baselines(bench, tmp_path, name, units):
