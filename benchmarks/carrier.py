@@ -1,5 +1,6 @@
 """The worker's side of transfers in a process of its own: a simulated agent holds a run, and the real agent half of
-the transfer backend carries files for it: what the run's ticket names, and what it is told to send. Told what to do by lines of JSON on its input.
+the transfer backend carries files for it: what the run's ticket names, and what it is told to send. Told what
+to do by lines of JSON on its input.
 
 ``python -m benchmarks.carrier URL NAME CREDENTIAL MACHINE_ID FOLDER``
 """
@@ -65,20 +66,14 @@ async def serve(agent: SimulatedAgent, backend: TransferBackend, way: Way, folde
             order = json.loads(line)
             paths = [Path(path) for path in order["paths"]]
             forget_peak()
-            begun, worked = time.perf_counter(), time.process_time()
+            begun = time.perf_counter()
             if order["do"] == "send":
                 await at_most(half.parallel, (send(session, path, order["mark"]) for path in paths))
             else:
                 await at_most(
                     half.parallel, (fetch(session, items[path.name], Path(order["into"])) for path in paths)
                 )
-            say(
-                {
-                    "s": time.perf_counter() - begun,
-                    "peak_mb": peak_mb(),
-                    "worked_s": time.process_time() - worked,
-                }
-            )
+            say({"s": time.perf_counter() - begun, "peak_mb": peak_mb()})
 
 
 async def at_most(count: int, work: Iterable[Awaitable[None]]) -> None:

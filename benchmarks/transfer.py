@@ -59,8 +59,6 @@ class Carrier:
     n_sent: int = 0
     peak_mb: tuple[float, float] = (0.0, 0.0)
     """Of the worker's side and the server, during the last order."""
-    worked_s: tuple[float, float] = (0.0, 0.0)
-    """The same of the processor's time."""
 
     def send(self, paths: Sequence[Path]) -> float:
         """Seconds; what arrived is removed again."""
@@ -80,12 +78,10 @@ class Carrier:
     def _do(self, order: dict[str, Any]) -> float:
         assert self.popen.stdin is not None
         forget_peak(str(self.server.pid))
-        before = self.server.worked_s()
         self.popen.stdin.write(json.dumps(order) + "\n")
         self.popen.stdin.flush()
         said = self.heard()
         self.peak_mb = (said["peak_mb"], peak_mb(str(self.server.pid)))
-        self.worked_s = (said["worked_s"], self.server.worked_s() - before)
         return float(said["s"])
 
     def heard(self) -> Any:
