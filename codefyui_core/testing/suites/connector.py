@@ -2,6 +2,7 @@
 
 import asyncio
 import socket
+import ssl
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -217,23 +218,26 @@ async def echoed(session: aiohttp.ClientSession, dial: Dial, data: bytes) -> byt
 class _Serving:
     """A small server on loopback that echoes: ``POST /echo`` and the WebSocket ``/socket``."""
 
+    def __init__(self, tls: ssl.SSLContext | None) -> None:
+        self._tls = tls
+
     async def __aenter__(self) -> str:
         application = web.Application()
         application.router.add_post("/echo", _echo)
         application.router.add_get("/socket", _socket)
         self._runner = web.AppRunner(application)
         await self._runner.setup()
-        await web.TCPSite(self._runner, "127.0.0.1", 0).start()
+        await web.TCPSite(self._runner, "127.0.0.1", 0, ssl_context=self._tls).start()
         host, port = self._runner.addresses[0][:2]
-        return f"http://{host}:{port}"
+        return f"{'http' if self._tls is None else 'https'}://{host}:{port}"
 
     async def __aexit__(self, *exc: object) -> None:
         await self._runner.cleanup()
 
 
-def serving() -> _Serving:
+def serving(tls: ssl.SSLContext | None = None) -> _Serving:
     """A context that runs the server behind the fixture ``url`` and gives its address."""
-    return _Serving()
+    return _Serving(tls)
 
 
 async def _echo(request: web.Request) -> web.Response:
