@@ -6,7 +6,15 @@ call from the plane's event loop; none blocks.
 
 import asyncio
 import logging
-from collections.abc import AsyncIterable, AsyncIterator, Coroutine, Mapping, Sequence
+from collections.abc import (
+    AsyncIterable,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Coroutine,
+    Mapping,
+    Sequence,
+)
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime
 from pathlib import Path
@@ -14,11 +22,12 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from pydantic import JsonValue
 
+from ..errors import CodefyError
 from ..files import Folders
 from ..ids import ArtifactId, LinkId, RunId, Sha256
 from .connector import LinkMemo
 from .settings import PluginSettings
-from .storage import Arrived, Arriving, InputItem, StoredObject, Workspace
+from .storage import Arrived, Arriving, Coming, InputItem, StoredObject, Workspace
 from .values import JsonObject
 from .views import AttemptView, PluginInfo, RunView, RunWarning
 
@@ -167,6 +176,23 @@ class Arrivals(Protocol):
 
         Raises: CodefyError ``upload.mismatch`` (what arrived is dropped), ``upload.not_found`` when nothing of it is
         here, ``storage.full``; BadName.
+        """
+        ...
+
+    async def take(
+        self,
+        run: RunId,
+        coming: Sequence[Coming],
+        chunks: AsyncIterator[bytes],
+        agreed: Callable[[], Awaitable[None]],
+    ) -> Sequence[Arrived | CodefyError]:
+        """Whole files of one run that come together, one after another with nothing between: each as by ``append`` and
+        ``finish``, at the cost of few files. The answers in the same order; an error is that file's own, and nothing of
+        it is left: that of ``Coming``, ``upload.mismatch``, ``storage.full``, ``storage.refused``, or BadName.
+
+        ``agreed`` is asked when all is here: what it raises is raised, and nothing gets a name. What came whole before a
+        broken line is placed before the error is raised. Raises: CodefyError ``request.invalid`` when two files have
+        one key, and when more or fewer bytes come than the files have.
         """
         ...
 

@@ -3,7 +3,7 @@
 import asyncio
 import hashlib
 import logging
-from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any, TypeVar
@@ -16,6 +16,7 @@ from codefyui_core.plugin import (
     Arriving,
     AttemptView,
     Clock,
+    Coming,
     ControlHttp,
     Family,
     InputItem,
@@ -205,6 +206,46 @@ class ArrivalsDouble:
                 raise CodefyError(f"{file.name} arrived with other content.", code="upload.mismatch")
             self.placed[key] = self._place(file, data, sha256)
         return self.placed[key]
+
+    async def take(
+        self,
+        run: RunId,
+        coming: Sequence[Coming],
+        chunks: AsyncIterator[bytes],
+        agreed: Callable[[], Awaitable[None]],
+    ) -> Sequence[Arrived | CodefyError]:
+        keys = [one.file.key for one in coming if isinstance(one.file, Arriving)]
+        if len(set(keys)) < len(keys):
+            raise CodefyError("Two of the files have one key.", code="request.invalid")
+        data, broken = bytearray(), None
+        try:
+            async for chunk in chunks:
+                data.extend(chunk)
+        except Exception as error:
+            broken = error
+        await agreed()
+        answers, n_bytes = [], len(data)
+        for one in coming:
+            if len(data) < one.size_bytes:
+                break
+            answers.append(await self._taken(one, bytes(data[: one.size_bytes])))
+            del data[: one.size_bytes]
+        if broken is not None:
+            raise broken
+        if len(answers) < len(coming) or data:
+            raise CodefyError(f"{n_bytes} bytes aren't what the files have.", code="request.invalid")
+        return answers
+
+    async def _taken(self, one: Coming, data: bytes) -> Arrived | CodefyError:
+        if isinstance(one.file, CodefyError):
+            return one.file
+        key = (one.file.run_id, one.file.key)
+        if key not in self.placed:
+            self.parts[key] = bytearray(data)
+        try:
+            return await self.finish(one.file, size_bytes=one.size_bytes, sha256=one.sha256)
+        except CodefyError as error:
+            return error
 
     @staticmethod
     def _place(file: Arriving, data: bytes, sha256: Sha256) -> Arrived:

@@ -1,13 +1,14 @@
 """The hidden file that the bytes of an arriving file gather in, and how it gets its name. All of it blocks."""
 
 import contextlib
+import errno
 import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO
 
-from codefyui_core.errors import BadName
+from codefyui_core.errors import BadName, CodefyError
 from codefyui_core.files import SafeFolder, part_name, sha256_of_open
 from codefyui_core.plugin.storage import Arriving
 
@@ -141,3 +142,14 @@ def remove(file: Arriving, name: str = "") -> None:
     """``name``: where the same content is."""
     with contextlib.suppress(FileNotFoundError), SafeFolder(file.folder) as folder:
         folder.remove(_name(file))
+
+
+def is_full(error: OSError) -> bool:
+    return error.errno in (errno.ENOSPC, errno.EDQUOT)
+
+
+def full(name: str) -> CodefyError:
+    return CodefyError(
+        f"The disk is full: {name} wasn't stored. Free some space; it goes on where it stopped.",
+        code="storage.full",
+    )

@@ -7,8 +7,7 @@ once, before that: what a crash of the machine leaves of the beginning shows in 
 
 import asyncio
 import contextlib
-import errno
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +16,10 @@ from sqlalchemy import RowMapping
 from codefyui_core.control.db.database import Database
 from codefyui_core.errors import BadName, CodefyError
 from codefyui_core.ids import RunId, Sha256
-from codefyui_core.plugin.storage import Arrived, Arriving
+from codefyui_core.plugin.storage import Arrived, Arriving, Coming
 
 from . import parts
+from .parcels import Parcel
 from .parts import Begun, Elsewhere, Part
 from .upload_rows import CHOSEN, PLACED, UploadRows
 
@@ -82,6 +82,22 @@ class Receiving:
             await self._settle(file, begun, size_bytes, sha256)
             with _full_disk(file.name):
                 return await self._place(file, size_bytes, sha256)
+
+    async def take(
+        self,
+        run: RunId,
+        coming: Sequence[Coming],
+        chunks: AsyncIterator[bytes],
+        agreed: Callable[[], Awaitable[None]],
+    ) -> Sequence[Arrived | CodefyError]:
+        files = {one.file.key: one.file for one in coming if isinstance(one.file, Arriving)}
+        if len(files) < sum(isinstance(one.file, Arriving) for one in coming):
+            raise CodefyError("Two of the files have one key.", code="request.invalid")
+        async with contextlib.AsyncExitStack() as turns:
+            for key in sorted(files):  # in one order, so that no two wait for each other
+                await turns.enter_async_context(self._turn(files[key]))
+                self._begun.pop(_key(files[key]), None)
+            return await Parcel(self._rows, run, coming, self._place).taken(chunks, agreed)
 
     async def arrived(self, run: RunId, key: str) -> Arrived | None:
         row = await self._rows.find(run, key)
@@ -255,9 +271,6 @@ def _full_disk(name: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+        if not parts.is_full(error):
             raise
-        raise CodefyError(
-            f"The disk is full: {name} wasn't stored. Free some space; it goes on where it stopped.",
-            code="storage.full",
-        ) from error
+        raise parts.full(name) from error
