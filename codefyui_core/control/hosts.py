@@ -1,12 +1,12 @@
 """What control halves of plugins get from the control plane: implements the hosts of ``codefyui_core.plugin``."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from codefyui_core.files import Folders
-from codefyui_core.ids import ArtifactId, LinkId, RunId
+from codefyui_core.ids import ArtifactId, LinkId, RunId, Sha256
 from codefyui_core.plugin.connector import LinkMemo
 from codefyui_core.plugin.hosts import Clock, Listener
 from codefyui_core.plugin.settings import PluginSettings
@@ -15,6 +15,7 @@ from codefyui_core.plugin.views import AttemptView, PluginInfo, RunView, RunWarn
 from codefyui_core.settings import read_settings
 
 from .db.documents import PluginDocuments
+from .files.input_files import InputFiles
 from .files.receiving import Receiving
 from .links.tokens import NewToken
 from .listener import LinkListener
@@ -139,6 +140,12 @@ class StoreHost(PlaneHost):
 
     def input_path(self, item: InputItem) -> Path:
         return self._plane.inputs.path(item)
+
+    def input_files(self) -> InputFiles:
+        return self._plane.inputs.files()
+
+    async def reads(self, run: RunId) -> Mapping[Sha256, InputItem]:
+        return self._plane.ticketed.of(run)
 
     async def attempt(self, run: RunId) -> AttemptView | None:
         return await self._plane.runs.attempt_of(run)

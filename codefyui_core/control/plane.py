@@ -19,6 +19,7 @@ from codefyui_core.control.db.link_rows import LinkRows
 from codefyui_core.control.db.outages import log_failure
 from codefyui_core.control.files.inputs import Inputs
 from codefyui_core.control.files.receiving import Receiving
+from codefyui_core.control.files.ticketed import Ticketed
 from codefyui_core.control.halves import ControlHalves
 from codefyui_core.control.links.service import WorkerService
 from codefyui_core.control.runs.service import RunService
@@ -110,6 +111,7 @@ class ControlPlane:
             reads=self.workers.reads,
             forget=self.receiving.forget_run,
         )
+        self.ticketed = Ticketed(self.runs.board)
         self.workers.desk = self.runs
         self.workers.stores = self.halves.stores
         self._tasks: set[asyncio.Task[None]] = set()

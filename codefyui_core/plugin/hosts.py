@@ -18,7 +18,7 @@ from collections.abc import (
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, BinaryIO, Protocol, Self, TypeVar
 
 from pydantic import JsonValue
 
@@ -205,6 +205,22 @@ class Arrivals(Protocol):
         ...
 
 
+class InputFiles(Protocol):
+    """Inputs of runs where they lie, many at a time: their folders are opened once. Blocks, so it is for a thread; one
+    at a time. No link is followed.
+    """
+
+    def __enter__(self) -> Self: ...
+    def __exit__(self, *exc: object) -> None: ...
+    def size(self, item: InputItem) -> int:
+        """Raises: OSError, BadName."""
+        ...
+
+    def open(self, item: InputItem) -> BinaryIO:
+        """Raises: OSError, BadName."""
+        ...
+
+
 class ControlStoreHost(ControlHost, Protocol):
     """For the control half of a storage backend."""
 
@@ -230,6 +246,16 @@ class ControlStoreHost(ControlHost, Protocol):
 
     def input_path(self, item: InputItem) -> Path:
         """Where the bytes of one of ``inputs`` are. Read only."""
+        ...
+
+    def input_files(self) -> InputFiles:
+        """To read several of ``reads``."""
+        ...
+
+    async def reads(self, run: RunId) -> Mapping[Sha256, InputItem]:
+        """The inputs of the attempt that holds the run, by hash, as its ticket has them. Nothing else is for its
+        worker.
+        """
         ...
 
     async def attempt(self, run: RunId) -> AttemptView | None:

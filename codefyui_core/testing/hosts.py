@@ -6,7 +6,7 @@ import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
-from typing import Any, TypeVar
+from typing import Any, BinaryIO, Self, TypeVar
 
 from codefyui_core.errors import CodefyError, Refused, TransferStopped
 from codefyui_core.files import Folders
@@ -292,12 +292,27 @@ class ControlStoreDouble(ControlDouble):
             path = self.folders.of(family) / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(data)
-            digest = Sha256(hashlib.sha256(data).hexdigest())
-            items.append(InputItem(sha256=digest, size_bytes=len(data), family=family, name=name))
-        return tuple(items)
+        return self._items()
 
     def input_path(self, item: InputItem) -> Path:
         return self.folders.of(item.family) / item.name
+    def input_files(self) -> "InputFilesDouble":
+        return InputFilesDouble(self)
+
+    async def reads(self, run: RunId) -> Mapping[Sha256, InputItem]:
+        return {item.sha256: item for item in self._items()}
+
+    def _items(self) -> tuple[InputItem, ...]:
+        return tuple(
+            InputItem(
+                sha256=Sha256(hashlib.sha256(data).hexdigest()),
+                size_bytes=len(data),
+                family=family,
+                name=name,
+            )
+            for (family, name), data in self.uploads.items()
+        )
+
 
     async def attempt(self, run: RunId) -> AttemptView | None:
         return self.attempts.get(run)
@@ -316,6 +331,25 @@ class ControlStoreDouble(ControlDouble):
 
     def offers_changed(self) -> None:
         self.offers_changed_count += 1
+
+@dataclass(frozen=True)
+class InputFilesDouble:
+    """``InputFiles`` that opens one file at a time."""
+
+    host: ControlStoreDouble
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        """Nothing is held."""
+
+    def size(self, item: InputItem) -> int:
+        return self.host.input_path(item).stat().st_size
+
+    def open(self, item: InputItem) -> BinaryIO:
+        return self.host.input_path(item).open("rb")
+
 
 
 @dataclass(kw_only=True)

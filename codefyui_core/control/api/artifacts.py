@@ -7,8 +7,9 @@ from aiohttp import web
 from pydantic import BaseModel, Field
 
 from codefyui_core.errors import CodefyError
+from codefyui_core.ids import Sha256
 from codefyui_core.plugin.http import Auth, Caller, Route
-from codefyui_core.plugin.storage import LocalFile, Redirect, Stream, Ticket
+from codefyui_core.plugin.storage import LocalFile, Redirect, Stream
 
 from .answers import json_response
 from .bodies import query_of
@@ -69,10 +70,7 @@ def routes(plane: "ControlPlane") -> list[Route]:
 
     async def fetch(request: web.Request, caller: Caller) -> web.StreamResponse:
         run_id, sha256 = request.match_info["run_id"], request.match_info["sha256"]
-        record = runs.board.flights.get(run_id)
-        given = None if record is None else record.now.ticket
-        inputs = Ticket.model_validate({"inputs": (given or {}).get("inputs", ())}).inputs
-        item = next((one for one in inputs if one.sha256 == sha256), None)
+        item = plane.ticketed.of(run_id).get(Sha256(sha256))
         if item is None:
             raise CodefyError(f"Run {run_id} reads no file with the hash {sha256}.", code="files.not_found")
         try:

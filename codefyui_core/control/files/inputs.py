@@ -12,11 +12,13 @@ from pathlib import Path, PurePosixPath
 from typing import BinaryIO
 
 from codefyui_core.errors import Busy, CodefyError, Refused
-from codefyui_core.files import Folders, SafeFolder, sha256_of_open, spelled_below
+from codefyui_core.files import Folders, sha256_of_open, spelled_below
 from codefyui_core.graph.files_used import over_limit
 from codefyui_core.ids import Sha256
 from codefyui_core.plugin.storage import InputItem
 from codefyui_core.plugin.views import FileRole, FileSource, FileUse, RunView
+
+from .input_files import InputFiles, place_of
 
 READS = frozenset({FileRole.READS, FileRole.READS_ANY})
 AT_ONCE = 2
@@ -79,22 +81,19 @@ class Inputs:
 
     def path(self, item: InputItem) -> Path:
         """Where its bytes are. Read only."""
-        root, name = self._place(item)
-        return spelled_below(root, name)
+        return spelled_below(*place_of(item, self._folders))
 
     def open(self, item: InputItem) -> BinaryIO:
         """Its bytes, reached without following a link.
 
         Raises: OSError, BadName.
         """
-        root, name = self._place(item)
-        spelled = spelled_below(root, name).relative_to(root)
-        with SafeFolder(root) as safe:
-            return safe.read(spelled.as_posix())
+        with self.files() as files:
+            return files.open(item)
 
-    def _place(self, item: InputItem) -> tuple[Path, PurePosixPath]:
-        root = self._folders.root if item.place is not None else self._folders.of(item.family)
-        return root, PurePosixPath(item.below(self._folders).relative_to(root))
+    def files(self) -> InputFiles:
+        """For many of them."""
+        return InputFiles(self._folders)
 
     async def _item(self, use: FileUse) -> InputItem | CodefyError:
         """An error is an answer, so that it reaches the caller alone and not in a group."""

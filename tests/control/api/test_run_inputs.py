@@ -33,7 +33,7 @@ async def held(app, monkeypatch):
             {"sha256": sha256, "size_bytes": len(data), "family": family, "name": name, "place": place}
         )
     ticket = {"inputs": inputs, "of_the_backend": 1}
-    app.plane.runs.board.flights[RUN] = SimpleNamespace(now=SimpleNamespace(ticket=ticket))
+    app.plane.runs.board.flights[RUN] = SimpleNamespace(now=SimpleNamespace(number=1, ticket=ticket))
 
     async def attempt_of(run_id):
         return AttemptView(run_id=RUN, number=1, worker_id=worker_id) if run_id == RUN else None
