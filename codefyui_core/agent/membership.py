@@ -13,6 +13,7 @@ from contextlib import asynccontextmanager
 from codefyui_core.errors import CodefyError, LinkProblem, StartProblem
 from codefyui_core.plugin.connector import AgentEventKind, Dial
 
+from .advice import FATAL_STATUS
 from .credentials import CredentialFile, load, save
 from .dialer import Dialer
 from .enroll import NotEnrolled, enroll
@@ -28,10 +29,6 @@ WINNER_S = 30.0
 """Where there are no locks: for the credential of who was faster."""
 _LOST = frozenset({"enrollment.used_up", "enrollment.name_taken"})
 log = logging.getLogger("codefyui.agent")
-
-
-class OtherName(LinkProblem):
-    """The stored credential belongs to another name than the one that was asked for."""
 
 
 class Membership:
@@ -56,7 +53,7 @@ class Membership:
                 if not await self._found(dialer):
                     await (self._enroll(dialer) if locked else self._enroll_unlocked(dialer))
         except LinkProblem as error:
-            if self._plan.one_shot and not isinstance(error, OtherName):
+            if self._plan.one_shot and error.exit_code != FATAL_STATUS:
                 raise StartProblem(error.message, code=error.code) from error
             raise
 
@@ -107,7 +104,7 @@ class Membership:
             f"cdui agent forget {self._plan.url or ''} to enroll as {self._plan.name}."
         )
         await dialer.notice(AgentEventKind.CREDENTIAL_OF_OTHER_NAME, stored.name)
-        raise OtherName(message, exit_code=2)
+        raise LinkProblem(message, exit_code=FATAL_STATUS)
 
     # ------------------------------------------------------------ enrollment
 

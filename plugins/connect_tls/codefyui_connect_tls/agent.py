@@ -111,14 +111,14 @@ class TlsAgent(ConnectorAgent):
         address = self._address
         if address is None:
             return await super().diagnose(error, moment)
+        enrolling = moment.purpose is Purpose.ENROLL and not moment.accepted_before
         for cause in causes_of(error):
             if isinstance(cause, PinMismatch):
-                problem = mismatch(address, cause)
+                problem = mismatch(address, cause, enrolling=enrolling)
                 problem.exit_code = None if moment.accepted_before else MISMATCH_STATUS
                 return problem
             if isinstance(cause, ssl.SSLCertVerificationError):
                 problem = untrusted(address, cause, await presented_at(address))
-                enrolling = moment.purpose is Purpose.ENROLL and not moment.accepted_before
                 problem.exit_code = UNTRUSTED_STATUS if enrolling else None
                 return problem
         return explain_dial(error, address.place)

@@ -11,14 +11,18 @@ NOT_YET_VALID, EXPIRED, OTHER_NAME, OTHER_IP = 9, 10, 62, 64
 """X509_verify_cert_error_string(3)."""
 
 
-def mismatch(address: Address, error: PinMismatch) -> LinkProblem:
+def mismatch(address: Address, error: PinMismatch, *, enrolling: bool) -> LinkProblem:
     """Another key than the pinned one."""
+    flag = f"--ca-fingerprint {error.presented}"
+    again = (
+        f"start with {flag} instead; the token is still good"
+        if enrolling
+        else f"stop this agent and run cdui agent start --control {address.base_url} {flag}; its credential stays"
+    )
     return LinkProblem(
         f"{address.place}: the key of its certificate is not the pinned one, so nothing was sent. Expected "
         f"{' or '.join(error.pins)}, presented {error.presented}. Either somebody is in between, or the key was changed "
-        f"there. In that case, compare the presented fingerprint with the one that the proxy's host shows, stop this "
-        f"agent, and run cdui agent start --control {address.base_url} --ca-fingerprint {error.presented}; its "
-        f"credential stays.",
+        f"there. Compare the presented fingerprint with what the proxy's host shows; if they are equal, {again}.",
         code="link.pin_mismatch",
     )
 
