@@ -193,6 +193,7 @@ STATUS_BY_CODE: Mapping[str, int] = MappingProxyType(
         "upload.not_found": 404,
         "upload.offset": 409,
         "upload.mismatch": 422,
+        "upload.needs_hash": 409,
         "files.bad_name": 400,
         "files.not_found": 404,
         "files.outside": 403,

@@ -170,12 +170,14 @@ class Arrivals(Protocol):
         """
         ...
 
-    async def finish(self, file: Arriving, *, size_bytes: int, sha256: Sha256) -> Arrived:
+    async def finish(self, file: Arriving, *, size_bytes: int, sha256: Sha256 | None) -> Arrived:
         """Check it and give it its name: its own; that of a file there with the same content; or one with a number
-        when other content has the name. The same answer however often it is asked for.
+        when other content has the name. The same answer however often it is asked for. ``sha256``: None when its bytes
+        were checked on their way, all of them.
 
-        Raises: CodefyError ``upload.mismatch`` (what arrived is dropped), ``upload.not_found`` when nothing of it is
-        here, ``storage.full``; BadName.
+        Raises: CodefyError ``upload.mismatch`` (what arrived is dropped), ``upload.needs_hash`` when there is none
+        and some of the bytes came to a process before this one (what a loss of power left of them isn't known),
+        ``upload.not_found`` when nothing of it is here, ``storage.full``; BadName.
         """
         ...
 

@@ -176,6 +176,8 @@ class ArrivalsDouble:
 
     def __init__(self, limit_bytes: int) -> None:
         self.limit_bytes = limit_bytes
+        self.is_another_process = False
+        """Than the one that the unfinished files began to come to."""
         self.parts: dict[tuple[RunId, str], bytearray] = {}
         self.placed: dict[tuple[RunId, str], Arrived] = {}
 
@@ -196,15 +198,18 @@ class ArrivalsDouble:
             part.extend(chunk)
         return len(part)
 
-    async def finish(self, file: Arriving, *, size_bytes: int, sha256: Sha256) -> Arrived:
+    async def finish(self, file: Arriving, *, size_bytes: int, sha256: Sha256 | None) -> Arrived:
         key = (file.run_id, file.key)
         if key not in self.placed:
             if key not in self.parts:
                 raise CodefyError(f"Nothing of {file.name} is here.", code="upload.not_found")
+            if sha256 is None and self.is_another_process:
+                raise CodefyError(f"The beginning of {file.name} isn't known.", code="upload.needs_hash")
             data = bytes(self.parts.pop(key))
-            if (len(data), hashlib.sha256(data).hexdigest()) != (size_bytes, sha256):
+            found = Sha256(hashlib.sha256(data).hexdigest())
+            if (len(data), found) != (size_bytes, sha256 or found):
                 raise CodefyError(f"{file.name} arrived with other content.", code="upload.mismatch")
-            self.placed[key] = self._place(file, data, sha256)
+            self.placed[key] = self._place(file, data, found)
         return self.placed[key]
 
     async def take(

@@ -20,6 +20,16 @@ class Begun:
     digest: "hashlib._Hash" = field(default_factory=hashlib.sha256)
     n_bytes: int = 0
 
+    def add(self, pieces: Sequence[bytes]) -> None:
+        """What comes next."""
+        for piece in pieces:
+            self.digest.update(piece)
+            self.n_bytes += len(piece)
+
+
+class Unseen(Exception):
+    """Only whoever sent a file can say what it was: its beginning came to another process."""
+
 
 class Elsewhere(Exception):
     """A file doesn't go on where somebody would continue it, but at ``size``."""
@@ -34,10 +44,9 @@ class Part:
     on the disk.
     """
 
-    def __init__(self, file: Arriving, offset: int, begun: Begun | None) -> None:
+    def __init__(self, file: Arriving, offset: int) -> None:
         self._file = file
         self._offset = offset
-        self._begun = begun
         self._open = contextlib.ExitStack()
         self._out: BinaryIO | None = None
 
@@ -50,9 +59,6 @@ class Part:
         out = self._out or self._opened()
         for piece in pieces:
             out.write(piece)
-            if self._begun is not None:
-                self._begun.digest.update(piece)
-                self._begun.n_bytes += len(piece)
         if is_last:
             self.close()
 
@@ -84,20 +90,23 @@ def size_of(file: Arriving) -> int:
         return 0
 
 
-def settle(file: Arriving, begun: Begun | None, size_bytes: int, sha256: str) -> int | None:
-    """None: it is what was sent, is on the disk, and the folders for its name are there. Else how many bytes it had;
-    they are gone.
+def settle(file: Arriving, begun: Begun | None, size_bytes: int, sha256: str | None) -> str | int:
+    """Its hash: it is what was sent, is on the disk, and the folders for its name are there. Else how many bytes it had;
+    they are gone. Without ``sha256``, the bytes that came to this process are what was sent.
 
-    Raises: FileNotFoundError when nothing of it is here; BadName when a link or a file is in the way of its name.
+    Raises: FileNotFoundError when nothing of it is here; Unseen when some came to another process, which a loss of
+    power may have taken away; BadName when a link or a file is in the way of its name.
     """
     with SafeFolder(file.folder) as folder:
         size, found = (file.folder / _name(file)).stat().st_size, None
         if begun is not None and begun.n_bytes == size:  # else a write failed in the middle
             found = begun.digest.hexdigest()
         elif size == size_bytes:
+            if sha256 is None:
+                raise Unseen
             with folder.read(_name(file)) as part:
                 found = sha256_of_open(part)
-        if size != size_bytes or found != sha256:
+        if found is None or size != size_bytes or sha256 not in {None, found}:
             folder.remove(_name(file))
             return size
         with folder.append(_name(file), size):
@@ -105,7 +114,7 @@ def settle(file: Arriving, begun: Begun | None, size_bytes: int, sha256: str) ->
         parents = PurePosixPath(file.name).parent
         if parents.parts:
             folder.make_folder(str(parents))
-        return None
+        return found
 
 
 def names(name: str) -> Iterator[str]:

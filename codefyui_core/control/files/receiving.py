@@ -24,7 +24,7 @@ from .parts import Begun, Elsewhere, Part
 from .upload_rows import CHOSEN, PLACED, UploadRows
 
 GATHER_BYTES = 1 << 20
-"""Of what arrives, before a thread writes and hashes it."""
+"""Of what arrives, before threads write and hash it."""
 Key = tuple[str, str]
 
 
@@ -71,7 +71,7 @@ class Receiving:
                 if begun is not None and (known is None or _went_well(known)):
                     self._begun[_key(file)] = begun
 
-    async def finish(self, file: Arriving, *, size_bytes: int, sha256: Sha256) -> Arrived:
+    async def finish(self, file: Arriving, *, size_bytes: int, sha256: Sha256 | None) -> Arrived:
         async with self._turn(file):
             begun = self._begun.pop(_key(file), None)
             row = None if begun is not None else await self._rows.find(file.run_id, file.key)
@@ -79,9 +79,9 @@ class Receiving:
                 row = await self._after_a_crash(file, row)
             if row is not None and row["state"] == PLACED:
                 return _arrived(file.folder, row)
-            await self._settle(file, begun, size_bytes, sha256)
+            found = await self._settle(file, begun, size_bytes, sha256)
             with _full_disk(file.name):
-                return await self._place(file, size_bytes, sha256)
+                return await self._place(file, size_bytes, found)
 
     async def take(
         self,
@@ -138,8 +138,8 @@ class Receiving:
         chunks: AsyncIterator[bytes],
         known: "asyncio.Task[None] | None",
     ) -> int:
-        """A thread writes and hashes what came while more of it comes, and while its row is committed."""
-        part, start = Part(file, offset, begun), offset
+        """What came is written and hashed while more of it comes, and while its row is committed."""
+        part, start = Part(file, offset), offset
         writing: asyncio.Future[None] | None = None
         try:
             async for pieces, n_bytes, is_last in _gathered(chunks):
@@ -152,7 +152,7 @@ class Receiving:
                     await asyncio.shield(writing)
                     if known is not None:
                         await asyncio.shield(known)
-                writing = asyncio.ensure_future(asyncio.to_thread(part.write, pieces, is_last=is_last))
+                writing = asyncio.ensure_future(_kept(part, begun, pieces, is_last=is_last))
             assert writing is not None, "there is a last lot, if an empty one"
             await asyncio.shield(writing)
         except Elsewhere as error:
@@ -178,17 +178,26 @@ class Receiving:
             await asyncio.to_thread(parts.remove, file)
             raise
 
-    async def _settle(self, file: Arriving, begun: Begun | None, size_bytes: int, sha256: Sha256) -> None:
+    async def _settle(
+        self, file: Arriving, begun: Begun | None, size_bytes: int, sha256: Sha256 | None
+    ) -> Sha256:
         try:
             found = await asyncio.to_thread(parts.settle, file, begun, size_bytes, sha256)
         except FileNotFoundError:
             raise CodefyError(f"Nothing of {file.name} is here. Send it.", code="upload.not_found") from None
-        if found is not None:
+        except parts.Unseen:
+            raise CodefyError(
+                f"The server didn't see all of {file.name} arrive since it started, so it can't say whether that is what "
+                "was sent. Give the SHA-256 of the whole file, too.",
+                code="upload.needs_hash",
+            ) from None
+        if isinstance(found, int):
             raise CodefyError(
                 f"{file.name} arrived with other content than it was sent with ({found} of {size_bytes} bytes, or "
                 "another hash). Send it again from the start.",
                 code="upload.mismatch",
             )
+        return Sha256(found)
 
     # ------------------------------------------------------------ names
 
@@ -244,6 +253,18 @@ def _arrived(folder: Path, row: Any) -> Arrived:
         size_bytes=row["size_bytes"],
         sha256=Sha256(row["sha256"]),
     )
+
+
+async def _kept(part: Part, begun: Begun | None, pieces: list[bytes], *, is_last: bool) -> None:
+    """Written by one thread and hashed by another, as each takes about as long; no thread works any more when this
+    returns or raises.
+    """
+    work = [asyncio.to_thread(part.write, pieces, is_last=is_last)]
+    if begun is not None:
+        work.append(asyncio.to_thread(begun.add, pieces))
+    for error in await asyncio.gather(*work, return_exceptions=True):
+        if error is not None:
+            raise error
 
 
 async def _gathered(chunks: AsyncIterator[bytes]) -> AsyncIterator[tuple[list[bytes], int, bool]]:

@@ -144,7 +144,7 @@ class Uploads:
         if last and offset and request.content_length == 0:
             return offset  # the file was whole before
         try:
-            return await self._host.arrivals.append(file, offset, request.content.iter_any())
+            return await self._host.arrivals.append(file, offset, _pieces(request))
         except CodefyError as error:
             if last and error.code == "upload.exists":
                 return offset  # the answer to the same request was lost
@@ -154,7 +154,7 @@ class Uploads:
         self, request: web.Request, attempt: AttemptView, asked: UploadQuery, file: Arriving
     ) -> Arrived:
         """Hashed here, as whoever sends a file with one command has no hash at hand."""
-        body = _Hashing(request.content.iter_any(), self._host.max_upload_bytes)
+        body = _Hashing(_pieces(request), self._host.max_upload_bytes)
         try:
             await self._host.arrivals.append(file, 0, body.chunks())
         except CodefyError as error:
@@ -176,6 +176,12 @@ class Uploads:
                 code="upload.exists",
             )
         return arrived
+
+
+async def _pieces(request: web.Request) -> AsyncIterator[bytes]:
+    """As they came: joined, they would be copied."""
+    async for data, _ in request.content.iter_chunks():
+        yield data
 
 
 class _Hashing:

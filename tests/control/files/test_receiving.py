@@ -176,6 +176,50 @@ async def test_bytes_that_changed_between_two_pieces_are_found_out(receiving, it
     assert wrong.value.code == "upload.mismatch"
 
 
+async def test_without_a_hash_it_is_what_came_to_this_process(receiving, item):
+    await receiving.append(item, 0, pieces(DATA[:5000]))
+    await receiving.append(item, 5000, pieces(DATA[5000:]))
+    placed = await receiving.finish(item, size_bytes=len(DATA), sha256=None)
+    assert (placed.sha256, placed.path.read_bytes()) == (SHA, DATA)
+    assert await receiving.finish(item, size_bytes=len(DATA), sha256=None) == placed
+
+
+async def test_without_a_hash_a_file_of_another_size_is_dropped(receiving, item):
+    await receiving.append(item, 0, pieces(DATA))
+    with pytest.raises(CodefyError) as wrong:
+        await receiving.finish(item, size_bytes=len(DATA) + 1, sha256=None)
+    assert wrong.value.code == "upload.mismatch"
+    assert files(item) == []
+
+
+async def test_what_another_process_took_in_needs_a_hash(receiving, item, database):
+    await receiving.append(item, 0, pieces(DATA[:5000]))
+    after_a_restart = Receiving(database, limit_bytes=LIMIT)
+    await after_a_restart.append(item, 5000, pieces(DATA[5000:]))
+    with pytest.raises(CodefyError, match="Give the SHA-256") as wrong:
+        await after_a_restart.finish(item, size_bytes=len(DATA), sha256=None)
+    assert wrong.value.code == "upload.needs_hash"
+    placed = await after_a_restart.finish(item, size_bytes=len(DATA), sha256=SHA)
+    assert placed.path.read_bytes() == DATA
+
+
+async def test_after_a_write_that_failed_the_hash_is_not_that_of_what_should_be_there(
+    receiving, item, monkeypatch
+):
+    def full(part, lot, *, is_last):
+        raise OSError(errno.ENOSPC, "no space left")
+
+    await receiving.append(item, 0, pieces(DATA[:5000]))
+    with monkeypatch.context() as patch:
+        patch.setattr("codefyui_core.control.files.parts.Part.write", full)
+        with pytest.raises(CodefyError):
+            await receiving.append(item, 5000, pieces(DATA[5000:]))
+    await receiving.append(item, 5000, pieces(DATA[5000:][::-1]))
+    with pytest.raises(CodefyError) as wrong:
+        await receiving.finish(item, size_bytes=len(DATA), sha256=None)
+    assert wrong.value.code == "upload.needs_hash"
+
+
 @pytest.mark.parametrize("offset", [1, 4999, 5001, 10_000])
 async def test_a_piece_that_does_not_fit_is_refused_with_the_place_to_go_on(receiving, item, offset):
     await receiving.append(item, 0, pieces(DATA[:5000]))
