@@ -70,6 +70,11 @@ def make_token(
         return
     click.echo(f"Run this on the worker (valid until {made['expires_at']}, {made['uses_left']} use(s)):\n")
     click.echo(f"    {made['command']}")
+    for note in made["notes"]:
+        click.echo(f"\n{note['text']}")
+        for line in (note["command"], note["value"]):
+            if line:
+                click.echo(f"\n    {line}")
 
 
 @workers_command.command("drain")

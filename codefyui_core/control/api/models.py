@@ -260,6 +260,14 @@ class NewToken(TokenRow):
     notes: list[TokenNote]
 
 
+class Invitation(Row):
+    """What the command for an agent gets beside address and token."""
+
+    address: str
+    options: list[str]
+    notes: list[TokenNote]
+
+
 # ---------------------------------------------------------------- nodes, graphs, files
 
 

@@ -8,8 +8,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from codefyui_core.plugin.http import Auth, Caller, Route
 
 from .answers import json_response
-from .bodies import body_of
-from .models import NewToken, Tokens, Workers
+from .bodies import body_of, query_of
+from .models import Invitation, NewToken, Tokens, Workers
 
 if TYPE_CHECKING:
     from codefyui_core.control.plane import ControlPlane
@@ -26,6 +26,15 @@ class TokenBody(BaseModel):
     """An enrolled worker's name: the token re-keys it and enrolls no other."""
     address: str | None = Field(None, max_length=512)
     """What the agent is to dial, for the command."""
+
+
+class InvitationQuery(BaseModel):
+    """Where the agent is to dial."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    address: str | None = Field(None, max_length=512)
+    """As the caller reached the server, otherwise."""
 
 
 class EnrollBody(BaseModel):
@@ -81,6 +90,10 @@ def routes(plane: "ControlPlane") -> list[Route]:
         )
         return json_response(made, status=201)
 
+    async def invitation(request: web.Request, caller: Caller) -> web.StreamResponse:
+        address = query_of(request, InvitationQuery).address or f"{request.scheme}://{request.host}"
+        return json_response(await workers.invitation(address))
+
     async def tokens(request: web.Request, caller: Caller) -> web.StreamResponse:
         return json_response(await workers.tokens())
 
@@ -133,6 +146,16 @@ def routes(plane: "ControlPlane") -> list[Route]:
             status=201,
             errors=("worker.not_found", "server.stopping"),
             summary="Make an enrollment token",
+        ),
+        Route(
+            method="GET",
+            path="/api/workers/invitation",
+            handler=invitation,
+            auth=Auth.OPEN,
+            query=InvitationQuery,
+            response=Invitation,
+            errors=("request.invalid",),
+            summary="What the command for an agent gets at an address, before a token is made",
         ),
         Route(
             method="GET",

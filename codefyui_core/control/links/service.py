@@ -9,6 +9,7 @@ from functools import partial
 from typing import Literal
 
 from aiohttp import web
+from pydantic import JsonValue
 
 from codefyui_core.clocks import AttentiveClock
 from codefyui_core.control.db.database import Database
@@ -234,10 +235,12 @@ class WorkerService:
         )
         token, row = await self.tokens_table.make(asked)
         line = command(dialled, token, name=worker, options=invitation.options)
-        notes: list[JsonObject] = [
-            {"text": note.text, "command": note.command, "value": note.value} for note in invitation.notes
-        ]
-        return {**row, "token": token, "command": line, "notes": list(notes)}
+        return {**row, "token": token, "command": line, "notes": _notes(invitation)}
+
+    async def invitation(self, address: str) -> JsonObject:
+        """What the command for an agent that dials this address gets, and what to know beside it; no token is made."""
+        invitation = await self.invite(address)
+        return {"address": address, "options": list(invitation.options), "notes": _notes(invitation)}
 
     async def tokens(self) -> list[JsonObject]:
         return await self.tokens_table.list()
@@ -477,3 +480,7 @@ def _nobody(name: str) -> WorkerNotFound:
 
 async def _no_invitation(address: str) -> Invitation:
     return Invitation()
+
+
+def _notes(invitation: Invitation) -> list[JsonValue]:
+    return [{"text": note.text, "command": note.command, "value": note.value} for note in invitation.notes]

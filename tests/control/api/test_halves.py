@@ -102,6 +102,10 @@ async def test_a_half_serves_its_routes_and_its_invitations(with_plugin):
     made = (await app.post("/api/workers/tokens", {"address": "http://mine.lan"})).json
     assert "--mine" in made["command"]
     assert [note["text"] for note in made["notes"]] == ["mine"]
+    shown = (await app.get("/api/workers/invitation?address=http://mine.lan")).json
+    assert shown == {"address": "http://mine.lan", "options": ["--mine"], "notes": made["notes"]}
+    assert (await app.get("/api/workers/invitation")).json["address"] == app.url
+    assert len((await app.ask("GET", "/api/workers/tokens")).json) == 1
     other = (await app.post("/api/workers/tokens", {"address": "http://other.lan"})).json
     assert other["notes"] == []
 
