@@ -121,8 +121,9 @@ class Ours:
 
     def _client(self) -> Any:
         from codefyui_storage_s3.client import Keys, make_client
+        from codefyui_storage_s3.store_time import StoreTime
 
-        return make_client("s3", self._ticket.bucket, Keys.of(self._grant, 0))
+        return make_client("s3", self._ticket.bucket, Keys.of(self._grant, 0), StoreTime())
 
     async def _send_one(self, path: Path) -> None:
         output = Output(key=path.name, kind="checkpoint", name=path.name, relative_path=f"models/{path.name}")

@@ -31,6 +31,12 @@ class Asked:
         return self.headers.get("authorization", "").partition("Credential=")[2].partition("/")[0]
 
     @property
+    def signed_at(self) -> datetime:
+        """By whose clock it is signed, in a header or in the address."""
+        stamp = self.headers.get("x-amz-date") or self.query["X-Amz-Date"]
+        return datetime.strptime(stamp, "%Y%m%dT%H%M%SZ").replace(tzinfo=UTC)
+
+    @property
     def form(self) -> dict[str, str]:
         return {name: values[0] for name, values in parse_qs(self.body.decode()).items()}
 

@@ -30,6 +30,7 @@ from .fetching import Fetch
 from .models import S3Facts, S3Grant, S3Receipt, S3Ticket, UploadBegun, UploadNotes, input_key, output_key
 from .naming import Names
 from .problems import AlreadyThere, Missing, NotOffered
+from .store_time import StoreTime
 from .threads import Threads
 from .uploading import ONE_PIECE_BYTES, Parts, Sent, send_whole
 
@@ -85,6 +86,7 @@ class S3Session(StorageSession[S3Receipt, S3Grant]):
         self._attempt = attempt
         self._ticket = ticket
         self._client: BucketClient | None = None
+        self._store_time = StoreTime()
         self._slots = asyncio.Semaphore(PARTS_AT_ONCE)
         self._names = Names()
 
@@ -95,6 +97,7 @@ class S3Session(StorageSession[S3Receipt, S3Grant]):
             Keys.of(grant, self._host.clock.monotonic()),
             threads=self._threads,
             clock=self._host.clock,
+            store_time=self._store_time,
             machine="worker",
         )
 

@@ -10,17 +10,20 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from functools import cache
 from typing import Any
 
-from codefyui_core.plugin import Clock, SecretText
+from codefyui_core.plugin import Clock, SecretText, Sha256
 
 from .body import Sending
-from .models import Bucket, S3Grant
-from .problems import Circumstances, problem_of
+from .links import read_by, sign_links
+from .models import Bucket, Links, S3Grant, input_key
+from .problems import Circumstances, ClockOff, date_of, problem_of
+from .signing import address_signer, sign_by
+from .store_time import StoreTime
 from .threads import Threads
 
 CONNECT_S = 5
@@ -47,6 +50,8 @@ class Keys:
     access_key_id: SecretText
     secret_access_key: SecretText
     session_token: SecretText | None = None
+    links: Links | None = None
+    """By which objects are read; None: by the keys."""
     expires_at: float | None = None
     """By the host's monotonic clock."""
 
@@ -57,6 +62,7 @@ class Keys:
             access_key_id=grant.access_key_id,
             secret_access_key=grant.secret_access_key,
             session_token=grant.session_token,
+            links=grant.links,
             expires_at=None if grant.expires_in_s is None else now + grant.expires_in_s,
         )
 
@@ -65,22 +71,39 @@ class Keys:
         return self.session_token is not None
 
 
-def signing_clock() -> Callable[[], datetime]:
-    """The wall clock of this process, as botocore signs with it (which corrects nothing by the answers it gets), going on
-    from now. Whoever sets the clock in the middle of a request doesn't change what the request was signed with.
+def signing_clock(store_time: StoreTime) -> Callable[[], datetime]:
+    """The time that a request is signed with which begins now, going on from there. Whoever sets the clock in the middle of
+    a request doesn't change what the request was signed with.
     """
-    began, since = datetime.now(UTC), time.monotonic()
+    began, since = store_time.now(), time.monotonic()
     return lambda: began + timedelta(seconds=time.monotonic() - since)
+
+
+def tell_time(store_time: StoreTime, answer: Answer, since: float) -> None:
+    """What time it is at the store, by an answer to what was asked at ``since`` (monotonic)."""
+    date = date_of(answer)
+    if date is not None:
+        store_time.told(date, time.monotonic() - since)
 
 
 class BucketClient:
     """Asks one bucket with one pair of keys. Threads may share it; made on its first call."""
 
-    def __init__(self, bucket: Bucket, keys: Keys, *, threads: Threads, clock: Clock, machine: str) -> None:
+    def __init__(
+        self,
+        bucket: Bucket,
+        keys: Keys,
+        *,
+        threads: Threads,
+        clock: Clock,
+        store_time: StoreTime,
+        machine: str,
+    ) -> None:
         """``machine`` is whose clock signs: "worker" or "server"."""
         self.bucket = bucket
         self.keys = keys
         self.threads = threads
+        self.store_time = store_time
         self._clock = clock
         self._machine = machine
         self._client: Any = None
@@ -96,14 +119,24 @@ class BucketClient:
         """``call``, for one who is in a thread already."""
         if key is not None:
             params["Key"] = key
-        signed_by = signing_clock()
+        try:
+            return self._ask(operation, key, params)
+        except ClockOff:
+            if isinstance(params.get("Body"), Sending):  # its bytes are counted
+                raise
+            return self._ask(operation, key, params)  # signed by the time that the refusal told
+
+    def _ask(self, operation: str, key: str | None, params: dict[str, Any]) -> Answer:
+        since, signed_by = time.monotonic(), signing_clock(self.store_time)
         try:
             answer: Answer = getattr(self.made(), operation)(Bucket=self.bucket.name, **params)
         except Exception as error:
             problem = problem_of(error, self.circumstances(operation, key, signed_by))
+            tell_time(self.store_time, getattr(error, "response", None) or {}, since)
             if problem is None:
                 raise
             raise problem from None  # the original can hold signed headers
+        tell_time(self.store_time, answer, since)
         return answer
 
     def circumstances(
@@ -116,25 +149,41 @@ class BucketClient:
             operation=operation,
             key=key,
             temporary=self.keys.temporary,
+            by_link=self.keys.links is not None and operation == "get_object",
             past_expiry=expired,
-            now=(signed_by or signing_clock())(),
+            now=(signed_by or signing_clock(self.store_time))(),
             machine=self._machine,
         )
 
-    def presigned(self, key: str, *, disposition: str, ttl_s: int) -> str:
+    def presigned(self, key: str, *, ttl_s: int, **params: str) -> str:
         """An address that gives the object to whoever has it, for ``ttl_s`` seconds."""
-        params = {"Bucket": self.bucket.name, "Key": key, "ResponseContentDisposition": disposition}
-        url: str = self.made().generate_presigned_url("get_object", Params=params, ExpiresIn=ttl_s)
+        url: str = self.made().generate_presigned_url(
+            "get_object", Params={"Bucket": self.bucket.name, "Key": key, **params}, ExpiresIn=ttl_s
+        )
         return url
+
+    def links(self, prefix: str, inputs: Sequence[Sha256], *, expires_s: int) -> Links:
+        """Addresses that give inputs to whoever has them, for ``expires_s`` seconds. Blocking."""
+        address = self.presigned(input_key(prefix, inputs[0]), ttl_s=1).partition("?")[0]
+        signer = address_signer(
+            self.keys.access_key_id.get_secret_value(),
+            self.keys.secret_access_key.get_secret_value(),
+            region=self.bucket.region,
+            expires_s=expires_s,
+            store_time=self.store_time,
+        )
+        return sign_links(signer, address.removesuffix(inputs[0]), inputs)
 
     def made(self) -> Any:
         """The client of boto3. Blocking."""
         if self._client is None:
-            self._client = make_client("s3", self.bucket, self.keys)
+            self._client = make_client("s3", self.bucket, self.keys, self.store_time)
         return self._client
 
 
-def make_client(service: str, bucket: Bucket, keys: Keys, *, parameter_validation: bool = True) -> Any:
+def make_client(
+    service: str, bucket: Bucket, keys: Keys, store_time: StoreTime, *, parameter_validation: bool = True
+) -> Any:
     """Blocking. Everything is given, so that nothing comes from this machine's environment, files or metadata service
     (certificates and proxies excepted, which belong to a machine).
     """
@@ -149,6 +198,9 @@ def make_client(service: str, bucket: Bucket, keys: Keys, *, parameter_validatio
             aws_session_token=None if token is None else token.get_secret_value(),
             config=_config(service, bucket, parameter_validation=parameter_validation),
         )
+    sign_by(client, service, store_time)
+    if keys.links is not None:
+        read_by(client, keys.links)
     client.meta.events.register_last("before-parameter-build.s3", _stay)
     client.meta.events.register_last("before-send.s3", _count)
     return client

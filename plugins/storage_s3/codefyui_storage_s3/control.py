@@ -1,6 +1,7 @@
 """Control half: which runs the bucket serves, their inputs, their workers' keys, and what becomes of their objects."""
 
 import asyncio
+from collections import defaultdict
 from collections.abc import Sequence
 from urllib.parse import quote
 
@@ -53,6 +54,7 @@ from .reading import stream
 from .removing import abort, keys_of_run, places_of, remove_keys
 from .settings import Download, S3Settings
 from .standing import Standing, Working
+from .store_time import WORTH_SAYING, StoreTime, clock_off
 from .style import styles_to_try
 from .threads import Threads, each
 from .unfinished import INPUTS, ROOM, Unfinished, Upload, owner_of
@@ -69,11 +71,13 @@ class S3Control(StorageControl[S3Ticket, S3Receipt, S3Grant, S3Facts]):
     def __init__(self, host: ControlStoreHost) -> None:
         self._host = host
         self._threads = Threads(THREADS, "s3")
-        self._standing = Standing(host, self._client)
+        self._standing = Standing(host, self._client, self._clock_problem)
         self._unfinished = Unfinished(host.documents)
         self._inputs = Inputs(self._unfinished)
         self._issuer = Issuer(threads=self._threads, clock=host.clock, log=host.log)
         self._clients: dict[Bucket, tuple[S3Settings, BucketClient]] = {}
+        self._store_times: defaultdict[str, StoreTime] = defaultdict(StoreTime)
+        """By endpoint."""
         self._left: Sequence[Upload] = ()
         """Uploads of inputs that an earlier process began."""
         self._sweeping: asyncio.Task[None] | None = None
@@ -103,7 +107,8 @@ class S3Control(StorageControl[S3Ticket, S3Receipt, S3Grant, S3Facts]):
         items = await self._host.inputs(run)
         await self._put(working, items)
         ticket = S3Ticket(inputs=items, bucket=working.bucket, prefix=working.settings.s3_prefix)
-        grant = await self._issuer.issue(working.settings, ticket, run.id)
+        client = self._client(working.bucket, working.settings)
+        grant = await self._issuer.issue(working.settings, ticket, run.id, client)
         return Staged(ticket=ticket, grant=grant)
 
     async def _put(self, working: Working, items: tuple[InputItem, ...]) -> None:
@@ -113,7 +118,9 @@ class S3Control(StorageControl[S3Ticket, S3Receipt, S3Grant, S3Facts]):
         await each(puts, INPUTS_AT_ONCE)
 
     async def renew(self, given: Assignment[S3Ticket]) -> S3Grant:
-        return await self._issuer.issue(self._host.settings(S3Settings), given.ticket, given.run.id)
+        settings, ticket = self._host.settings(S3Settings), given.ticket
+        client = self._client(ticket.bucket, settings)
+        return await self._issuer.issue(settings, ticket, given.run.id, client)
 
     # ------------------------------------------------------------ while it runs
 
@@ -178,7 +185,9 @@ class S3Control(StorageControl[S3Ticket, S3Receipt, S3Grant, S3Facts]):
         name = quote(stored.name.rpartition("/")[2])
         disposition = f"attachment; filename*=UTF-8''{name}"
         ttl_s = settings.s3_presign_ttl_s
-        url = await self._threads.run(client.presigned, key, disposition=disposition, ttl_s=ttl_s)
+        url = await self._threads.run(
+            client.presigned, key, ttl_s=ttl_s, ResponseContentDisposition=disposition
+        )
         return Redirect(url=url)
 
     async def discard(self, order: Discard) -> None:
@@ -233,10 +242,16 @@ class S3Control(StorageControl[S3Ticket, S3Receipt, S3Grant, S3Facts]):
             own_keys(settings),
             threads=self._threads,
             clock=self._host.clock,
+            store_time=self._store_times[bucket.endpoint_url],
             machine="server",
         )
         self._clients[bucket] = (settings, client)
         return client
+
+    def _clock_problem(self, endpoint_url: str) -> str:
+        """Empty: none that is worth saying."""
+        ahead = self._store_times[endpoint_url].ahead()
+        return clock_off(ahead, "server") if abs(ahead) >= WORTH_SAYING else ""
 
     def _current(self, bucket: Bucket) -> BucketClient:
         return self._client(bucket, self._host.settings(S3Settings))

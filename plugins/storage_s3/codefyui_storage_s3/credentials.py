@@ -1,6 +1,10 @@
-"""What workers get: temporary keys from the endpoint's STS, limited to their run, or the control plane's own."""
+"""What workers get: temporary keys from the endpoint's STS, limited to their run, or the control plane's own.
+
+A run's keys read its inputs; when they are too many to be named, each is read by a link that the control plane signs.
+"""
 
 import logging
+import time
 from datetime import datetime
 from typing import Any
 
@@ -8,10 +12,10 @@ from pydantic import SecretStr
 
 from codefyui_core.plugin import Busy, Clock, CodefyError, Refused
 
-from .client import Answer, Keys, make_client, signing_clock
-from .models import Bucket, S3Grant, S3Ticket
-from .policy import session_policy
-from .problems import Circumstances, date_of, problem_of
+from .client import Answer, BucketClient, Keys, make_client, signing_clock, tell_time
+from .models import Bucket, Links, S3Grant, S3Ticket
+from .policy import session_policy, writing_policy
+from .problems import Circumstances, ClockOff, date_of, problem_of
 from .settings import Credentials, S3Settings
 from .threads import Threads
 
@@ -31,15 +35,17 @@ class Issuer:
         self._log = log
         self._refused: tuple[S3Settings, float] | None = None
 
-    async def issue(self, settings: S3Settings, ticket: S3Ticket, run_id: str) -> S3Grant:
-        """Raises: Refused ``storage.credentials``; Busy."""
+    async def issue(
+        self, settings: S3Settings, ticket: S3Ticket, run_id: str, client: BucketClient
+    ) -> S3Grant:
+        """``client`` has the control plane's keys for the ticket's bucket.
+
+        Raises: Refused ``storage.credentials``; Busy.
+        """
         if settings.s3_credentials is Credentials.STATIC or self._holds_off(settings):
             return own(settings)
         try:
-            policy = session_policy(
-                ticket.bucket, ticket.prefix, run_id, (item.sha256 for item in ticket.inputs)
-            )
-            return await self._temporary(settings, ticket.bucket, run_id, policy)
+            return await self._temporary(settings, ticket, run_id, client)
         except Refused as error:
             if settings.s3_credentials is Credentials.STS:
                 raise Refused(
@@ -47,8 +53,7 @@ class Issuer:
                     "CODEFYUI_S3_STS_ROLE_ARN, or set CODEFYUI_S3_CREDENTIALS=auto",
                     code=NO_CREDENTIALS,
                 ) from None
-            if error.code != NO_CREDENTIALS:  # that one is about this run alone
-                self._refused = (settings, self._clock.monotonic())
+            self._refused = (settings, self._clock.monotonic())
             self._log.warning(
                 "workers get the server's own keys for bucket %s, as its STS gives no temporary ones: %s. "
                 "It is asked again in %d minutes.",
@@ -64,41 +69,61 @@ class Issuer:
         before, since = self._refused
         return before == settings and self._clock.monotonic() - since < HOLD_OFF_S
 
-    async def _temporary(self, settings: S3Settings, bucket: Bucket, run_id: str, policy: str) -> S3Grant:
+    async def _temporary(
+        self, settings: S3Settings, ticket: S3Ticket, run_id: str, client: BucketClient
+    ) -> S3Grant:
+        inputs = sorted({item.sha256 for item in ticket.inputs})
+        naming = session_policy(ticket.bucket, ticket.prefix, run_id, inputs)
         asked: dict[str, Any] = {
             "RoleSessionName": f"codefyui-{run_id}"[:64],
-            "Policy": policy,
+            "Policy": naming or writing_policy(ticket.bucket, ticket.prefix, run_id),
             "DurationSeconds": settings.s3_sts_duration_s,
         }
         if settings.s3_sts_role_arn:
             asked["RoleArn"] = settings.s3_sts_role_arn
-        answer = await self._threads.run(self._assume, settings, bucket, asked)
+        answer = await self._threads.run(_assume, client, asked)
         life_s = life_of(answer, settings.s3_sts_duration_s)
+        links: Links | None = None
+        if naming is None:
+            links = await self._threads.run(client.links, ticket.prefix, inputs, expires_s=int(life_s))
         keys = answer["Credentials"]
         return S3Grant(
             access_key_id=SecretStr(keys["AccessKeyId"]),
             secret_access_key=SecretStr(keys["SecretAccessKey"]),
             session_token=SecretStr(keys["SessionToken"]),
+            links=links,
             expires_in_s=life_s,
             renew_in_s=life_s * RENEW_AT,
         )
 
-    def _assume(self, settings: S3Settings, bucket: Bucket, asked: dict[str, Any]) -> Answer:
-        signed_by = signing_clock()
-        try:
-            # MinIO needs no role, which boto3 would refuse to leave out
-            client = make_client("sts", bucket, own_keys(settings), parameter_validation="RoleArn" in asked)
-            answer: Answer = client.assume_role(**asked)
-        except KeyError:  # what botocore makes of XML that is no answer of an STS
-            answer = {}
-        except Exception as error:
-            problem = problem_of(error, _circumstances(bucket, signed_by()))
-            if problem is None:
-                raise
-            raise _final(problem) from None
-        if not {"AccessKeyId", "SecretAccessKey", "SessionToken"} <= set(answer.get("Credentials", {})):
-            raise Refused(f"{_circumstances(bucket, signed_by()).target}: its answer holds no keys")
-        return answer
+
+def _assume(client: BucketClient, asked: dict[str, Any]) -> Answer:
+    """By the keys of ``client``, at the STS of its address. Blocking. Raises: Refused; Busy."""
+    try:
+        return _ask_sts(client, asked)
+    except ClockOff:  # signed by the time that the refusal told
+        return _ask_sts(client, asked)
+
+
+def _ask_sts(client: BucketClient, asked: dict[str, Any]) -> Answer:
+    bucket, store_time = client.bucket, client.store_time
+    since, signed_by = time.monotonic(), signing_clock(store_time)
+    try:
+        # MinIO needs no role, which boto3 would refuse to leave out
+        sts = make_client("sts", bucket, client.keys, store_time, parameter_validation="RoleArn" in asked)
+        answer: Answer = sts.assume_role(**asked)
+    except KeyError:  # what botocore makes of XML that is no answer of an STS
+        answer = {}
+    except Exception as error:
+        problem = problem_of(error, _circumstances(bucket, signed_by()))
+        tell_time(store_time, getattr(error, "response", None) or {}, since)
+        if problem is None:
+            raise
+        raise _final(problem) from None
+    tell_time(store_time, answer, since)
+    if not {"AccessKeyId", "SecretAccessKey", "SessionToken"} <= set(answer.get("Credentials", {})):
+        raise Refused(f"{_circumstances(bucket, signed_by()).target}: its answer holds no keys")
+    return answer
 
 
 def _circumstances(bucket: Bucket, now: datetime) -> Circumstances:
@@ -107,6 +132,7 @@ def _circumstances(bucket: Bucket, now: datetime) -> Circumstances:
         operation="assume_role",
         key=None,
         temporary=False,
+        by_link=False,
         past_expiry=False,
         now=now,
         machine="server",

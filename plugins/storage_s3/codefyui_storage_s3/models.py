@@ -39,12 +39,24 @@ class S3Ticket(Ticket):
     prefix: str
 
 
+class Links(Model):
+    """Signed addresses of the inputs of a run whose keys can't name them all. Who has one reads that object, until they
+    expire together.
+    """
+
+    query: SecretText
+    """What is the same in all of them, behind the address of the object."""
+    signatures: dict[Sha256, SecretText]
+
+
 class S3Grant(Grant):
     """Keys for the bucket: temporary ones with a token, or the control plane's own."""
 
     access_key_id: SecretText
     secret_access_key: SecretText
     session_token: SecretText | None = None
+    links: Links | None = None
+    """None: the keys read the inputs."""
 
 
 class S3Receipt(Receipt):

@@ -5,9 +5,6 @@ from codefyui_core.plugin import Because, Offer, Refusal, RunFiles, WorkerView
 from .models import S3Facts
 from .standing import Off, Working
 
-CLOCK_LIMIT_S = 14 * 60
-"""Stores refuse what was signed 15 minutes before or after their own time."""
-
 
 def offer(
     state: Working | Off, files: RunFiles, worker: WorkerView, facts: S3Facts | None
@@ -23,16 +20,6 @@ def offer(
             remedy="install boto3 on it (uv pip install boto3) and restart its agent",
             fallback=f"worker {worker.name} has no boto3, so this run's files don't go through the bucket; "
             "install boto3 on it and restart its agent",
-        )
-    if worker.clock_skew_s is not None and abs(worker.clock_skew_s) > CLOCK_LIMIT_S:
-        minutes = f"{abs(worker.clock_skew_s) / 60:.0f} min"
-        return Refusal(
-            because=Because.WORKER,
-            reason=f"the clock of {worker.name} is off by {minutes}",
-            lack=f"has a clock that is off by {minutes}, which the bucket refuses",
-            remedy="set its clock",
-            fallback=f"the clock of worker {worker.name} is off by {minutes}, which the bucket refuses, so this "
-            "run's files don't go through it; set its clock",
         )
     if files.carry_problem is not None:
         return Refusal(

@@ -22,6 +22,7 @@ class S3Backend(StorageBackend[S3Ticket, S3Receipt, S3Grant, S3Facts]):
     title = "An S3 or MinIO bucket"
     summary = "Workers fetch inputs from a bucket and upload what runs write to it."
     kind = StorageKind.CARRIER
+    protocol = 2
     preference = 40
     ticket = S3Ticket
     receipt = S3Receipt

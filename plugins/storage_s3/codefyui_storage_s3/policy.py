@@ -3,38 +3,27 @@
 import json
 from collections.abc import Iterable, Sequence
 
-from codefyui_core.plugin import Refused, Sha256
+from codefyui_core.plugin import Sha256
 
 from .models import Bucket, input_key, run_folder
 
-LIMIT_CHARS = 2048
-"""Of a session policy (AWS STS, AssumeRole; MinIO has the same)."""
-_SHORTENED_TO = (16, 10, 6)
-"""Hex digits of an input's hash that name it when there are many: a run could read another's upload only by knowing
-one whose hash begins alike."""
+LIMIT_CHARS = 1024
+"""Half of what stores take of a session policy (AWS STS, AssumeRole; MinIO has the same): AWS has a second limit of what
+it makes of one, which hashes reach first.
+"""
 
 
-def session_policy(bucket: Bucket, prefix: str, run_id: str, inputs: Iterable[Sha256]) -> str:
-    """Compact, since stores measure it, and some read no other JSON.
-
-    Raises: Refused for a run with more inputs than a policy can name.
+def session_policy(bucket: Bucket, prefix: str, run_id: str, inputs: Iterable[Sha256]) -> str | None:
+    """Writing below the run's folder, and reading its inputs. Compact, since stores measure it, and some read no other
+    JSON. None when there are too many inputs to name.
     """
-    hashes = sorted(set(inputs))
-    for digits in (64, *_SHORTENED_TO):
-        text = _policy(bucket, prefix, run_id, _names(prefix, hashes, digits))
-        if len(text) <= LIMIT_CHARS:
-            return text
-    raise Refused(
-        f"the run reads {len(hashes)} uploads, more than temporary keys can be limited to; "
-        "put them into fewer files, or set CODEFYUI_S3_CREDENTIALS=static",
-        code="storage.credentials",
-    )
+    text = _policy(bucket, prefix, run_id, [input_key(prefix, one) for one in sorted(set(inputs))])
+    return text if len(text) <= LIMIT_CHARS else None
 
 
-def _names(prefix: str, hashes: Sequence[Sha256], digits: int) -> Sequence[str]:
-    if digits == 64:
-        return [input_key(prefix, one) for one in hashes]
-    return sorted({input_key(prefix, Sha256(one[:digits])) + "*" for one in hashes})
+def writing_policy(bucket: Bucket, prefix: str, run_id: str) -> str:
+    """The same without reading."""
+    return _policy(bucket, prefix, run_id, ())
 
 
 def _policy(bucket: Bucket, prefix: str, run_id: str, readable: Sequence[str]) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 from codefyui_core.plugin import Busy, CodefyError, Corrupt, Expired, Refused, TransferStopped
 
 from .models import Bucket
+from .store_time import clock_off
 
 _EXPIRED = {"ExpiredToken", "ExpiredTokenException", "TokenRefreshRequired"}
 _UNKNOWN_KEY = {"InvalidAccessKeyId", "InvalidToken", "InvalidClientTokenId"}
@@ -64,6 +65,12 @@ class AlreadyThere(Refused):
     """The object is there, and the request was for an absent one."""
 
 
+class ClockOff(Busy):
+    """The store refuses what was signed by a clock that is off. A clock is corrected sooner or later, and then the same
+    request is good.
+    """
+
+
 class NotOffered(Refused):
     """The store doesn't know what was asked for."""
 
@@ -77,6 +84,8 @@ class Circumstances:
     key: str | None
     temporary: bool
     """The keys came from STS."""
+    by_link: bool
+    """The address is signed, as it came from the control plane."""
     past_expiry: bool
     now: datetime
     """By the clock that signed."""
@@ -119,10 +128,11 @@ def _answered(answer: dict[str, Any], at: Circumstances) -> CodefyError:
         return Expired(f"{text}; the temporary keys ran out")
     if code in _UNKNOWN_KEY and at.temporary and at.past_expiry:
         return Expired(f"{text}; the temporary keys are past their expiry")
+    if at.by_link and status == 403 and (at.past_expiry or "expired" in text.lower()):
+        return Expired(f"{text}; the address that it was read by ran out")
     ahead = _ahead(answer, at)
     if code in _CLOCK or (status == 403 and abs(ahead) > _CLOCK_OFF):
-        # a clock is corrected sooner or later, and then the same request is good
-        return Busy(f"{text}; {_clock_off(ahead, at.machine)}")
+        return ClockOff(f"{text}; {clock_off(ahead, at.machine)}")
     if code in _DAMAGED:
         return Corrupt(f"{text}; the bytes changed on their way")
     if code in {"NoSuchUpload", "InvalidPart", "InvalidPartOrder"}:
@@ -155,14 +165,6 @@ def _ahead(answer: dict[str, Any], at: Circumstances) -> timedelta:
     """Of the clock that signed, before the server's. 0 when the answer has no date."""
     theirs = date_of(answer)
     return timedelta(0) if theirs is None else at.now - theirs
-
-
-def _clock_off(ahead: timedelta, machine: str) -> str:
-    minutes = round(abs(ahead).total_seconds() / 60)
-    if minutes == 0:
-        return f"the {machine}'s clock is off from the bucket's; correct it"
-    way = "ahead of" if ahead > timedelta(0) else "behind"
-    return f"the {machine}'s clock is off by {minutes} min, {way} the bucket's; correct it"
 
 
 def date_of(answer: dict[str, Any]) -> datetime | None:

@@ -40,9 +40,17 @@ class Off:
 class Standing:
     """Keeps the state, and tells the host when it changes."""
 
-    def __init__(self, host: ControlStoreHost, client: Callable[[Bucket, S3Settings], BucketClient]) -> None:
+    def __init__(
+        self,
+        host: ControlStoreHost,
+        client: Callable[[Bucket, S3Settings], BucketClient],
+        clock_problem: Callable[[str], str],
+    ) -> None:
+        """``clock_problem`` says of an endpoint how the server's clock is off from its own, or nothing."""
         self._host = host
         self._client = client
+        self._clock_problem = clock_problem
+        self._clock_was_off = False
         self._task: asyncio.Task[None] | None = None
         self._watching: asyncio.Task[None] | None = None
         self._tried: S3Settings | None = None
@@ -73,12 +81,21 @@ class Standing:
         return self.state
 
     async def _watch(self) -> None:
-        """Settings may be read again while the server runs."""
+        """Settings may be read again while the server runs, and clocks set."""
         while True:
             await self._host.clock.sleep(WATCH_S)
             settings = self._host.settings(S3Settings)
             if settings != self._tried:
                 self._begin(settings)
+            self._look_at_the_clock()
+
+    def _look_at_the_clock(self) -> None:
+        problem = (
+            self._clock_problem(self.state.bucket.endpoint_url) if isinstance(self.state, Working) else ""
+        )
+        if problem and not self._clock_was_off:
+            self._host.log.warning("%s", problem)
+        self._clock_was_off = bool(problem)
 
     def _begin(self, settings: S3Settings) -> None:
         if self._task is not None:
@@ -124,7 +141,8 @@ class Standing:
     def line(self) -> str:
         """For the plugins page."""
         if isinstance(self.state, Working):
-            return f"on: {on_line(self.state)}"
+            problem = self._clock_problem(self.state.bucket.endpoint_url)
+            return f"on: {on_line(self.state)}{problem and f'; {problem}'}"
         return f"off: {self.state.reason}"
 
     async def aclose(self) -> None:

@@ -15,6 +15,7 @@ from codefyui_core.testing.clock import ManualClock
 from codefyui_core.testing.hosts import ProgressDouble
 from codefyui_storage_s3.client import BucketClient, Keys, make_client
 from codefyui_storage_s3.models import Bucket, S3Grant, Style
+from codefyui_storage_s3.store_time import StoreTime
 from codefyui_storage_s3.threads import Threads
 from codefyui_storage_s3.uploading import send_whole
 
@@ -32,7 +33,14 @@ def _bucket(endpoint: str, style: Style = Style.PATH, region: str = "us-east-1")
 @pytest.fixture
 def client(stub: Stub) -> Any:
     threads = Threads(4, "test")
-    yield BucketClient(_bucket(stub.url), KEYS, threads=threads, clock=ManualClock(), machine="worker")
+    yield BucketClient(
+        _bucket(stub.url),
+        KEYS,
+        threads=threads,
+        clock=ManualClock(),
+        store_time=StoreTime(),
+        machine="worker",
+    )
     threads.close()
 
 
@@ -144,7 +152,7 @@ async def test_one_try_is_one_request(client: BucketClient, stub: Stub) -> None:
     ],
 )
 def test_addresses_have_the_form_of_their_style(endpoint: str, style: Style, region: str, url: str) -> None:
-    made = make_client("s3", _bucket(endpoint, style, region), KEYS)
+    made = make_client("s3", _bucket(endpoint, style, region), KEYS, StoreTime())
     signed = made.generate_presigned_url("get_object", Params={"Bucket": "codefyui", "Key": "k"}, ExpiresIn=5)
     assert signed.startswith(url)
     assert "X-Amz-Algorithm=AWS4-HMAC-SHA256" in signed
@@ -203,7 +211,9 @@ async def test_keys_run_out_by_the_hosts_clock(stub: Stub) -> None:
         expires_in_s=900,
     )
     keys = Keys.of(grant, clock.monotonic())
-    client = BucketClient(_bucket(stub.url), keys, threads=threads, clock=clock, machine="worker")
+    client = BucketClient(
+        _bucket(stub.url), keys, threads=threads, clock=clock, store_time=StoreTime(), machine="worker"
+    )
     stub.rule = lambda asked: error("InvalidAccessKeyId", 403)
     await clock.advance(899)
     with pytest.raises(Refused):

@@ -2,12 +2,15 @@
 
 from collections.abc import Callable
 from typing import Any
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
 
 import pytest
 from botocore.exceptions import ClientError
 from s3_planes import RUN_ID, MakeSite
 
 from cdui_develop.seaweedfs import ROLE_ARN, SeaweedFS
+from codefyui_core.plugin import Family, Sha256
 from codefyui_storage_s3.models import S3Grant
 
 pytestmark = pytest.mark.service
@@ -38,6 +41,7 @@ class Worker:
     def __init__(self, server: SeaweedFS, grant: S3Grant, bucket: str, prefix: str) -> None:
         assert grant.session_token is not None
         self.bucket, self.prefix = bucket, prefix
+        self.links = grant.links
         self.own = server.client()
         self.client = server.client(
             aws_access_key_id=grant.access_key_id.get_secret_value(),
@@ -49,6 +53,23 @@ class Worker:
         if key is not None:
             more["Key"] = self.prefix + key
         return getattr(self.client, operation)(Bucket=self.bucket, **more)
+
+    def link(self, sha256: Sha256) -> str:
+        """Behind the address of an object."""
+        assert self.links is not None
+        signature = self.links.signatures[sha256].get_secret_value()
+        return f"{self.links.query.get_secret_value()}&X-Amz-Signature={signature}"
+
+    def status(self, method: str, key: str, link: str) -> int:
+        """Of a request that is signed by its address alone."""
+        data = b"x" if method == "PUT" else None
+        address = f"{self.client.meta.endpoint_url}/{self.bucket}/{self.prefix}{key}?{link}"
+        try:
+            with urlopen(Request(address, method=method, data=data), timeout=10) as answer:
+                return int(answer.status)
+        except HTTPError as error:
+            with error:
+                return error.code
 
     def upload_of_another(self) -> str:
         made = self.own.create_multipart_upload(Bucket=self.bucket, Key=f"{self.prefix}runs/other/a")
@@ -120,3 +141,36 @@ def test_a_worker_can_do_nothing_else(worker: Worker, subtests: Any) -> None:
             wanted = 400 if what == "climb out of its run" else 403
             assert caught.value.response["ResponseMetadata"]["HTTPStatusCode"] == wanted
     assert worker.own.get_object(Bucket=worker.bucket, Key=worker.input)["Body"].read(1) != b"x"
+
+
+async def test_links_read_the_runs_inputs_and_nothing_else(
+    site_of: MakeSite, bucket_settings: dict[str, object], seaweedfs: SeaweedFS, subtests: Any
+) -> None:
+    """Of a run with more inputs than a policy names."""
+    halves = await site_of(bucket_settings, s3_credentials="sts")
+    halves.host.uploads = {(Family.IMAGES, f"{number}.png"): b"%d" % number for number in range(20)}
+    staged = await (await halves.start()).staged()
+    assert staged.grant is not None
+    worker = Worker(seaweedfs, staged.grant, staged.ticket.bucket.name, staged.ticket.prefix)
+    first, second = (item.sha256 for item in staged.ticket.inputs[:2])
+    others = ("inputs/" + "1" * 64, "runs/other/a.pt", f"runs/{RUN_ID}/a.pt")
+    for key in others:
+        worker.own.put_object(Bucket=worker.bucket, Key=worker.prefix + key, Body=b"secret")
+    asks: dict[str, tuple[str, str, str]] = {
+        "read its input": ("GET", f"inputs/{first}", first),
+        "read its input by another one's link": ("GET", f"inputs/{second}", first),
+        **{f"read {key} by a link": ("GET", key, first) for key in others},
+        "write over its input": ("PUT", f"inputs/{first}", first),
+        "remove its input": ("DELETE", f"inputs/{first}", first),
+    }
+    for what, (method, key, link) in asks.items():
+        with subtests.test(what):
+            assert worker.status(method, key, worker.link(link)) == (200 if what == "read its input" else 403)
+    with subtests.test("read its input for longer"):
+        longer = worker.link(first).replace("X-Amz-Expires=", "X-Amz-Expires=9")
+        assert worker.status("GET", f"inputs/{first}", longer) == 403
+    for key in (f"inputs/{first}", *others):
+        with subtests.test(f"read {key} with the keys"):
+            with pytest.raises(ClientError) as caught:
+                worker.does("get_object", key)
+            assert caught.value.response["ResponseMetadata"]["HTTPStatusCode"] == 403

@@ -28,6 +28,7 @@ def at(*, temporary: bool = True, past_expiry: bool = False, machine: str = "wor
         operation="put_object",
         key="runs/1/a.pt",
         temporary=temporary,
+        by_link=False,
         past_expiry=past_expiry,
         now=NOW,
         machine=machine,
