@@ -24,12 +24,17 @@ from codefyui_core.plugin import (
 from .fetching import Fetching
 from .models import TransferFacts, TransferTicket
 from .sending import Pieces, Sending
+from .small_outputs import SmallOutputs
+
+ALONE_AT_ONCE = 4
+"""Files that go alone. Small ones go together, and many of them have to wait for that."""
 
 
 class TransferAgent(StorageAgent[TransferTicket, Receipt, Grant, TransferFacts]):
     """Uses the agent's own way to the control plane: its address, its trust, its credential."""
 
-    parallel = 4
+    parallel = 128
+    """So that small files that wait fill a request. Of large ones, few are under way."""
 
     def __init__(self, host: AgentStoreHost) -> None:
         self._host = host
@@ -45,7 +50,11 @@ class TransferAgent(StorageAgent[TransferTicket, Receipt, Grant, TransferFacts])
     @asynccontextmanager
     async def _open(self, attempt: AttemptView, ticket: TransferTicket) -> AsyncIterator["TransferSession"]:
         workspace = await asyncio.to_thread(self._host.workspace, attempt)
-        yield TransferSession(attempt, ticket, workspace, self._host.http(attempt))
+        session = TransferSession(attempt, ticket, workspace, self._host.http(attempt))
+        try:
+            yield session
+        finally:
+            await session.aclose()
 
 
 class TransferSession(StorageSession[Receipt, Grant]):
@@ -59,11 +68,22 @@ class TransferSession(StorageSession[Receipt, Grant]):
         self._ticket = ticket
         self._http = http
         self._pieces = Pieces(ticket.chunk_bytes)
+        self._alone = asyncio.Semaphore(ALONE_AT_ONCE)
+        self._small_outputs = SmallOutputs(http, attempt, self._pieces, ticket.max_upload_bytes)
+
+    async def aclose(self) -> None:
+        """Ends what is under way."""
+        await self._small_outputs.aclose()
 
     async def fetch(self, item: InputItem, into: Path, progress: Progress) -> Sha256 | None:
-        return await Fetching(self._http, self._attempt.run_id, item, progress).into(into)
+        async with self._alone:
+            return await Fetching(self._http, self._attempt.run_id, item, progress).into(into)
 
     async def publish(self, output: Output, path: Path, notes: Notes, progress: Progress) -> Receipt:
         """What a later try needs to know, the control plane knows: where the file goes on."""
-        sending = Sending(self._http, self._attempt, output, self._pieces, progress)
-        return await sending.file(path, self._ticket.max_upload_bytes)
+        receipt = await self._small_outputs.send(output, path, progress)
+        if receipt is not None:
+            return receipt
+        async with self._alone:
+            sending = Sending(self._http, self._attempt, output, self._pieces, progress)
+            return await sending.file(path, self._ticket.max_upload_bytes)

@@ -9,6 +9,12 @@ from codefyui_core.plugin import Facts, Model, PluginSettings, Sha256, Ticket
 
 KIB, MIB = 1024, 1024 * 1024
 UPLOAD_PATH = "/api/runs/{run_id}/artifacts/upload"
+PARCEL_PATH = "/api/runs/{run_id}/artifacts/parcel"
+MANIFEST_BYTES = 256 * KIB
+"""The first line of a parcel has no more."""
+PARCEL_FILES = 256
+PARCEL_BYTES = 32 * MIB
+"""A parcel's files have no more together."""
 KIND = r"[a-z0-9_-]{1,64}"
 """No dot and no slash: it is the name of a folder."""
 OUTPUT = "output"
@@ -80,3 +86,43 @@ class Uploaded(BaseModel):
     sha256: Sha256 | None = None
     artifact_id: str | None = None
     """It is listed under this id."""
+
+
+class Announced(BaseModel):
+    """One file of a parcel."""
+
+    model_config = ConfigDict(use_attribute_docstrings=True)
+
+    kind: str
+    """``checkpoint``, ``tensorboard``, ...; ``output``: it goes into the data folder."""
+    name: str
+    """Below the run's folder of that kind. May have folders."""
+    relative_path: str
+    """For kind ``output``: where in the data folder."""
+    key: Annotated[str, Field(min_length=1, max_length=128)]
+    """The id of the artifact, so that a repetition is the same file."""
+    size: Annotated[int, Field(ge=0)]
+    """In bytes."""
+    sha256: Annotated[Sha256, Field(pattern=r"^[0-9a-f]{64}$")]
+
+
+class Manifest(BaseModel):
+    """The first line of a parcel. The bytes of its files follow in this order, with nothing between."""
+
+    files: Annotated[list[Announced], Field(min_length=1, max_length=PARCEL_FILES)]
+
+
+class Failed(BaseModel):
+    """Why a file of a parcel isn't here: it fails alone."""
+
+    code: str
+    detail: str
+
+
+class ParcelAnswer(BaseModel):
+    """What came of the files of a parcel."""
+
+    model_config = ConfigDict(use_attribute_docstrings=True)
+
+    files: list[Uploaded | Failed]
+    """In the order of the manifest."""

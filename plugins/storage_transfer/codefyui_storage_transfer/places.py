@@ -1,10 +1,10 @@
 """Where on the control plane a file from a worker belongs. Every name here comes from outside."""
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
-from codefyui_core.plugin import BadName, ControlStoreHost, Family, RunId
+from codefyui_core.plugin import Arriving, BadName, ControlStoreHost, Family, RunId
 
 from .models import KIND, OUTPUT
 
@@ -43,3 +43,12 @@ def target(host: ControlStoreHost, run: RunId, *, kind: str, name: str, relative
         families = ", ".join(sorted(f"{one}/" for one in ACCEPTED))
         raise BadName(f"{relative_path!r} is no place for an output: it goes below one of {families}.")
     return Target(folder=folder, name=path.relative_to(folder).as_posix(), prefix=family.value)
+
+
+def arriving(
+    host: ControlStoreHost, run: RunId, *, key: str, kind: str, name: str, relative_path: str
+) -> tuple[Target, Arriving]:
+    """The same, and the file that is to come there. Raises: BadName."""
+    where = target(host, run, kind=kind, name=name, relative_path=relative_path)
+    whole = Arriving(run_id=run, key=key, folder=where.folder, name=name)
+    return where, replace(whole, name=where.name)

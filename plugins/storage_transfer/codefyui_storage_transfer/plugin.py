@@ -30,6 +30,7 @@ class TransferBackend(StorageBackend[TransferTicket, Receipt, Grant, TransferFac
     summary = "Sends a run's uploads to workers that share no folder, and takes back what the run writes."
     kind = StorageKind.CARRIER
     preference = 50
+    protocol = 2
     ticket = TransferTicket
     facts = TransferFacts
 

@@ -1,10 +1,7 @@
 """Sends one output: piece by piece, on from where the control plane has it, hashed on the way."""
 
-import hashlib
 from collections.abc import AsyncIterator, Mapping
 from contextlib import aclosing
-from dataclasses import dataclass
-from io import FileIO
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -23,10 +20,8 @@ from codefyui_core.plugin import (
 )
 
 from .ahead import HashedFile, through
-from .models import KIB, MIB, UPLOAD_PATH, Uploaded
+from .models import KIB, UPLOAD_PATH, Uploaded
 
-SMALL_BYTES = MIB
-"""Up to here a file is read and hashed first, and sent whole with one request."""
 LEAST_PIECE_BYTES = 512 * KIB
 """Fits through proxies that take 1 MB, as many do unless told otherwise."""
 MOVED = frozenset({"upload.offset", "upload.exists"})
@@ -88,38 +83,16 @@ class Sending:
         try:
             file = await through(lambda: path.open("rb", buffering=0))
         except OSError as error:
-            raise _unreadable(path, error) from error
+            raise unreadable(path, error) from error
         try:
-            size, small = await through(lambda: _look(file, min(SMALL_BYTES, self._pieces.n_bytes)))
+            size = await through(lambda: file.seek(0, 2))
             if size > limit_bytes:
-                raise Refused(
-                    f"{self._output.name} has {size} bytes, over the server's limit of {limit_bytes} "
-                    "(CODEFYUI_MAX_UPLOAD_SIZE)",
-                    code="request.too_large",
-                )
-            if small is not None and await self._small(small):
-                return Receipt(sha256=small.sha256, size_bytes=size)
+                raise too_large(self._output, size, limit_bytes)
             return Receipt(sha256=await self._large(HashedFile(file, size), size), size_bytes=size)
         except OSError as error:
-            raise _unreadable(path, error) from error
+            raise unreadable(path, error) from error
         finally:
             await through(file.close)
-
-    # ------------------------------------------------------------ ways
-
-    async def _small(self, small: "Small") -> bool:
-        """One request. False: a part of it is there already, or a proxy takes less at once."""
-        size = len(small.data)
-        self._progress.advance(size)
-        try:
-            await self._post(0, size, small.data, {"size": str(size), "sha256": small.sha256})
-        except Refused as error:
-            if error.code == "proxy.413":
-                self._pieces.shrink(size, error)
-            elif error.code not in MOVED:
-                raise
-            return False
-        return True
 
     async def _large(self, hashed: HashedFile, size_bytes: int) -> Sha256:
         offset = await self._ask()
@@ -200,25 +173,15 @@ class Sending:
         }
 
 
-@dataclass(frozen=True, slots=True)
-class Small:
-    """A whole file."""
-
-    data: bytes
-    sha256: Sha256
-
-
-def _look(file: FileIO, small_bytes: int) -> tuple[int, Small | None]:
-    """Its size, and all of it when it is small."""
-    size = file.seek(0, 2)
-    if size > small_bytes:
-        return size, None
-    file.seek(0)
-    data = file.read()
-    return len(data), Small(data, Sha256(hashlib.sha256(data).hexdigest()))
+def too_large(output: Output, size_bytes: int, limit_bytes: int) -> Refused:
+    return Refused(
+        f"{output.name} has {size_bytes} bytes, over the server's limit of {limit_bytes} "
+        "(CODEFYUI_MAX_UPLOAD_SIZE)",
+        code="request.too_large",
+    )
 
 
-def _unreadable(path: Path, error: OSError) -> Refused:
+def unreadable(path: Path, error: OSError) -> Refused:
     return Refused(f"{path} can't be read: {error.strerror}", code="artifact.not_found")
 
 

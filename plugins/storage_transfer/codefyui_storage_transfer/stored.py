@@ -4,7 +4,7 @@ from pathlib import Path
 
 from codefyui_core.plugin import Arrived, BadName, Refused, SafeFolder, StoredObject
 
-from .models import OUTPUT, StoredAt
+from .models import OUTPUT, StoredAt, Uploaded
 from .places import Target
 
 
@@ -19,6 +19,17 @@ def listed(key: str, kind: str, name: str, where: Target, arrived: Arrived) -> S
         size_bytes=arrived.size_bytes,
         sha256=arrived.sha256,
         data=at.model_dump(mode="json"),
+    )
+
+
+def uploaded(where: Target, arrived: Arrived) -> Uploaded:
+    """What to answer whoever sent it."""
+    return Uploaded(
+        offset=arrived.size_bytes,
+        placed=True,
+        relative_path=f"{where.prefix}/{arrived.relative_path}",
+        size_bytes=arrived.size_bytes,
+        sha256=arrived.sha256,
     )
 
 

@@ -1,8 +1,7 @@
-"""The routes by which workers send outputs: a piece a request, or a whole file in one."""
+"""The routes by which workers send outputs: a piece a request, a whole file, or many small ones."""
 
 import hashlib
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import replace
 
 from aiohttp import web
 from pydantic import ValidationError
@@ -15,18 +14,17 @@ from codefyui_core.plugin import (
     Caller,
     CodefyError,
     ControlStoreHost,
-    FormProblem,
-    Problem,
     Route,
     Sha256,
 )
 
 from .models import UPLOAD_PATH, Uploaded, UploadQuery
-from .places import Target, target
-from .stored import listed
+from .parcels import Parcels
+from .places import Target, arriving
+from .shapes import FENCE, attempt_of, exists, misshapen, over
+from .stored import listed, uploaded
 from .turns import Turns
 
-FENCE = "X-CodefyUI-Attempt"
 MANY = (
     "files.bad_name",
     "request.invalid",
@@ -42,12 +40,6 @@ MANY = (
 )
 
 
-class QueryProblem(FormProblem):
-    """A query that isn't of the route's shape."""
-
-    default_code = "request.invalid"
-
-
 class Uploads:
     """Checks what comes from a worker and hands it to the host's arrivals.
 
@@ -58,6 +50,7 @@ class Uploads:
     def __init__(self, host: ControlStoreHost) -> None:
         self._host = host
         self._turns = Turns()
+        self._parcels = Parcels(host, self._turns)
 
     def routes(self) -> Sequence[Route]:
         return (
@@ -83,21 +76,22 @@ class Uploads:
                 errors=("files.bad_name", "request.invalid", "run.attempt_over", "run.not_yours"),
                 summary="How much of such a file is here",
             ),
+            self._parcels.route(),
         )
 
     # ------------------------------------------------------------ handlers
 
     async def _say(self, request: web.Request, caller: Caller) -> web.StreamResponse:
-        attempt, asked = _attempt(caller), _query(request)
+        attempt, asked = attempt_of(caller), _query(request)
         where, file = self._file(attempt, asked)
         arrivals = self._host.arrivals
         arrived = await arrivals.arrived(file.run_id, file.key)
         if arrived is not None:
-            return _answer(_whole(where, arrived))
+            return _answer(uploaded(where, arrived))
         return _answer(Uploaded(offset=await arrivals.offset(file)))
 
     async def _take(self, request: web.Request, caller: Caller) -> web.StreamResponse:
-        attempt, asked = _attempt(caller), _query(request)
+        attempt, asked = attempt_of(caller), _query(request)
         where, file = self._file(attempt, asked)
         self._check_size(asked, request.content_length or 0)
         async with self._turns.of(attempt.worker_id):
@@ -108,7 +102,7 @@ class Uploads:
                 if asked.size is None or asked.sha256 is None:
                     return _answer(Uploaded(offset=offset))
                 arrived = await self._finish(attempt, file, asked.size, Sha256(asked.sha256))
-        found = _whole(where, arrived)
+        found = uploaded(where, arrived)
         if FENCE not in request.headers:
             stored = listed(file.key, asked.kind, asked.name, where, arrived)
             found.artifact_id = await self._host.record(attempt, stored)
@@ -118,16 +112,14 @@ class Uploads:
 
     def _file(self, attempt: AttemptView, asked: UploadQuery) -> tuple[Target, Arriving]:
         """Raises: BadName."""
-        where = target(
+        return arriving(
             self._host,
             attempt.run_id,
+            key=asked.key or hashlib.sha256(f"{asked.kind}\0{asked.name}".encode()).hexdigest()[:32],
             kind=asked.kind,
             name=asked.name,
             relative_path=asked.relative_path or asked.name,
         )
-        key = asked.key or hashlib.sha256(f"{asked.kind}\0{asked.name}".encode()).hexdigest()[:32]
-        whole = Arriving(run_id=attempt.run_id, key=key, folder=where.folder, name=asked.name)
-        return where, replace(whole, name=where.name)
 
     def _check_size(self, asked: UploadQuery, n_coming: int) -> None:
         """Before a byte of it is read."""
@@ -166,15 +158,10 @@ class Uploads:
 
     async def _finish(self, attempt: AttemptView, file: Arriving, size: int, sha256: Sha256) -> Arrived:
         if await self._host.attempt(attempt.run_id) != attempt:
-            raise CodefyError(
-                f"Attempt {attempt.number} of run {attempt.run_id} is over.", code="run.attempt_over"
-            )
+            raise over(attempt)
         arrived = await self._host.arrivals.finish(file, size_bytes=size, sha256=sha256)
         if (arrived.size_bytes, arrived.sha256) != (size, sha256):
-            raise CodefyError(
-                f"Another file came under the key {file.key}. Send this one under a key of its own.",
-                code="upload.exists",
-            )
+            raise exists(file.key)
         return arrived
 
 
@@ -206,35 +193,11 @@ class _Hashing:
                 raise CodefyError("The body is larger than this server takes.", code="request.too_large")
 
 
-def _attempt(caller: Caller) -> AttemptView:
-    assert caller.attempt is not None, "the gate lets only the run's worker in"
-    return caller.attempt
-
-
 def _query(request: web.Request) -> UploadQuery:
     try:
         return UploadQuery.model_validate(dict(request.query))
     except ValidationError as error:
-        raise QueryProblem(
-            [
-                Problem(
-                    message=f"{'.'.join(map(str, item['loc']))}: {item['msg']}",
-                    field=".".join(map(str, item["loc"])),
-                    code=item["type"],
-                )
-                for item in error.errors(include_url=False, include_context=False, include_input=False)
-            ]
-        ) from None
-
-
-def _whole(where: Target, arrived: Arrived) -> Uploaded:
-    return Uploaded(
-        offset=arrived.size_bytes,
-        placed=True,
-        relative_path=f"{where.prefix}/{arrived.relative_path}",
-        size_bytes=arrived.size_bytes,
-        sha256=arrived.sha256,
-    )
+        raise misshapen(error) from None
 
 
 def _answer(found: Uploaded) -> web.Response:
