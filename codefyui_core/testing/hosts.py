@@ -292,7 +292,6 @@ class ControlStoreDouble(ControlDouble):
         return self.root / "data" / "runs"
 
     async def inputs(self, run: RunView) -> tuple[InputItem, ...]:
-        items = []
         for (family, name), data in self.uploads.items():
             path = self.folders.of(family) / name
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -301,6 +300,7 @@ class ControlStoreDouble(ControlDouble):
 
     def input_path(self, item: InputItem) -> Path:
         return self.folders.of(item.family) / item.name
+
     def input_files(self) -> "InputFilesDouble":
         return InputFilesDouble(self)
 
@@ -317,7 +317,6 @@ class ControlStoreDouble(ControlDouble):
             )
             for (family, name), data in self.uploads.items()
         )
-
 
     async def attempt(self, run: RunId) -> AttemptView | None:
         return self.attempts.get(run)
@@ -337,6 +336,7 @@ class ControlStoreDouble(ControlDouble):
     def offers_changed(self) -> None:
         self.offers_changed_count += 1
 
+
 @dataclass(frozen=True)
 class InputFilesDouble:
     """``InputFiles`` that opens one file at a time."""
@@ -354,7 +354,6 @@ class InputFilesDouble:
 
     def open(self, item: InputItem) -> BinaryIO:
         return self.host.input_path(item).open("rb")
-
 
 
 @dataclass(kw_only=True)

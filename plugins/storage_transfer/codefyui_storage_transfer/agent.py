@@ -24,6 +24,7 @@ from codefyui_core.plugin import (
 from .fetching import Fetching
 from .models import TransferFacts, TransferTicket
 from .sending import Pieces, Sending
+from .small_inputs import SmallInputs
 from .small_outputs import SmallOutputs
 
 ALONE_AT_ONCE = 4
@@ -69,13 +70,18 @@ class TransferSession(StorageSession[Receipt, Grant]):
         self._http = http
         self._pieces = Pieces(ticket.chunk_bytes)
         self._alone = asyncio.Semaphore(ALONE_AT_ONCE)
+        self._small_inputs = SmallInputs(http, attempt.run_id)
         self._small_outputs = SmallOutputs(http, attempt, self._pieces, ticket.max_upload_bytes)
 
     async def aclose(self) -> None:
         """Ends what is under way."""
+        await self._small_inputs.aclose()
         await self._small_outputs.aclose()
 
     async def fetch(self, item: InputItem, into: Path, progress: Progress) -> Sha256 | None:
+        sha256 = await self._small_inputs.fetch(item, into, progress)
+        if sha256 is not None:
+            return sha256
         async with self._alone:
             return await Fetching(self._http, self._attempt.run_id, item, progress).into(into)
 

@@ -32,6 +32,7 @@ from codefyui_core.plugin import (
     WorkerView,
 )
 
+from .input_route import InputParcels
 from .models import OUTPUT, StoredAt, TransferFacts, TransferSettings, TransferTicket
 from .places import FROM_INPUTS, target
 from .stored import check_there, listed, path_of, remove_object, remove_run
@@ -48,10 +49,11 @@ class TransferControl(StorageControl[TransferTicket, Receipt, Grant, TransferFac
     def __init__(self, host: ControlStoreHost) -> None:
         self._host = host
         self._uploads = Uploads(host)
+        self._input_parcels = InputParcels(host)
         self._settings: tuple[float, TransferSettings] | None = None
 
     def routes(self) -> Sequence[Route]:
-        return self._uploads.routes()
+        return (*self._uploads.routes(), *self._input_parcels.routes())
 
     def condition(self) -> str:
         if not self._host.settings(TransferSettings).transfer_enabled:

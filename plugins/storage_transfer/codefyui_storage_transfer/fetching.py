@@ -120,17 +120,10 @@ class Begun:
 
     def keep(self, pieces: list[bytes]) -> None:
         """Raises: Refused when the disk doesn't take it."""
-        try:
-            for piece in pieces:
-                rest = memoryview(piece)
-                while rest:
-                    rest = rest[self._file.write(rest) :]
-                self.digest.update(piece)
-                self.n_bytes += len(piece)
-        except OSError as error:
-            raise Refused(
-                f"{self._file.name} can't be written: {error.strerror}", code="storage.full"
-            ) from error
+        for piece in pieces:
+            write_all(self._file, memoryview(piece))
+            self.digest.update(piece)
+            self.n_bytes += len(piece)
 
     def end(self, pieces: list[bytes]) -> None:
         self.keep(pieces)
@@ -144,8 +137,17 @@ class Begun:
         self._file.close()
 
 
-async def _nothing() -> None:
-    """What is kept before there is anything."""
+def write_all(file: FileIO, data: memoryview) -> None:
+    """Raises: Refused when the disk doesn't take it."""
+    try:
+        while data:
+            data = data[file.write(data) :]
+    except OSError as error:
+        raise unwritten(file.name, error) from error
+
+
+def unwritten(name: object, error: OSError) -> Refused:
+    return Refused(f"{name} can't be written: {error.strerror}", code="storage.full")
 
 
 async def _went_well(keeping: "asyncio.Future[None] | None") -> bool:
