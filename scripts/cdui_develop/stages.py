@@ -10,6 +10,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 PATIENCE_S = 30
+COMPILED = {"PYTHONDONTWRITEBYTECODE": ""}
+"""The tests start hundreds of Python processes. What the first has compiled the others read, also on machines whose
+setting forbids to keep it: without, most of what a start costs is compiling the same libraries again.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,7 +45,7 @@ def run_stage(stage: Stage, *, clock: Callable[[], float] = time.monotonic) -> R
     with subprocess.Popen(
         stage.command,
         cwd=stage.cwd,
-        env={**os.environ, **stage.environ},
+        env={**os.environ, **COMPILED, **stage.environ},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

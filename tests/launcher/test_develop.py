@@ -45,6 +45,11 @@ def test_no_tests_collected_is_no_failure() -> None:
     assert run_stage(stage("raise SystemExit(5)", accepted=frozenset({0, 5}))).passed
 
 
+def test_what_a_stage_compiles_is_kept_for_the_next_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+    assert run_stage(stage("import sys; print(sys.dont_write_bytecode)")).last_line == "False"
+
+
 def test_a_stopped_run_stops_what_it_runs(tmp_path: Path) -> None:
     (tmp_path / "marks").mkdir()
     inner = (
