@@ -21,7 +21,7 @@ from codefyui_core.wire.messages import AcceptedItem, Assign, ItemKind
 from .attempts import Attempt
 from .carrying.halt import Halt
 from .carrying.opening import Opening
-from .carrying.transfers import Transfers, Work, journal_of, tries_of, warn_undelivered
+from .carrying.transfers import Transfers, Work, open_transfers, tries_of, warn_undelivered
 from .carrying.tries import Tries
 from .devices import computes_on, narrowed_environ
 from .ending import end_of, exited
@@ -182,21 +182,12 @@ class Driver:
     async def _fetch(
         self, stack: AsyncExitStack, session: StorageSession[Any, Any], ticket: Ticket, parallel: int
     ) -> None:
-        means, work = self._with.carrying, self._work(parallel, self._attempt.head.grace_s)
-        tries = tries_of(work, means, self._halt, self._log)
-        stack.callback(tries.close)
-        transfers = self._transfers = Transfers(
-            work,
-            session,
-            means,
-            halt=self._halt,
-            tries=tries,
-            journal=await asyncio.to_thread(journal_of, work.spool, self._log),
-            inputs=ticket.inputs,
-            log=self._log,
+        work = self._work(parallel, self._attempt.head.grace_s)
+        opening = open_transfers(
+            work, session, self._with.carrying, halt=self._halt, inputs=ticket.inputs, log=self._log
         )
-        stack.push_async_callback(transfers.aclose)
-        await transfers.fetch()
+        self._transfers = await stack.enter_async_context(opening)
+        await self._transfers.fetch()
 
     async def _run(self, workspace: Workspace) -> Ending:
         machine = self._attempt.machine
@@ -221,6 +212,7 @@ class Driver:
     async def _read(self, process: RunProcess) -> Ending:
         async for line in process.lines():
             await self._line(line)
+        await self._recorded()
         return await process.ended()
 
     def _launch(self) -> Launch:
@@ -255,6 +247,7 @@ class Driver:
         try:
             said = read_line(line)
         except ValueError as error:
+            await self._recorded()
             await self._unreadable(line, error)
             return
         if said.kind == "outcome":
@@ -262,7 +255,15 @@ class Driver:
         elif said.type == EventType.ARTIFACT:
             await self._artifact(said)
         else:
+            await self._recorded()
             await self._say(ItemKind(said.kind), line, said)
+
+    async def _recorded(self) -> None:
+        """What a run says after a file is told only when the file can't be lost any more; files that it reports one after
+        the other are written down together.
+        """
+        if self._transfers is not None:
+            await self._transfers.recorded()
 
     async def _unreadable(self, line: bytes, error: ValueError) -> None:
         self._log.warning("run %s wrote an unreadable line: %.300s", self._assign.run_id, error)

@@ -18,7 +18,7 @@ from codefyui_core.wire.messages import ExitedItem, ItemKind
 from .attempts import Attempt
 from .carrying.halt import Halt
 from .carrying.opening import Opening
-from .carrying.transfers import Transfers, Work, journal_of, tries_of, warn_undelivered
+from .carrying.transfers import Work, open_transfers, tries_of, warn_undelivered
 from .equipment import Equipment
 from .machine import Effect
 from .stream import item
@@ -90,7 +90,7 @@ class Republishing:
             stack.callback(tries.close)
             await tries.ticket()
             session = await self._open(stack)
-            await self._finish(stack, session, self._halt)
+            await self._finish(session, self._halt)
 
     async def _open(self, stack: AsyncExitStack) -> StorageSession[Any, Any]:
         try:
@@ -99,22 +99,10 @@ class Republishing:
             raise Refused(f"its storage ticket can't be read: {error}") from error
         return await self._opening.open(stack, ticket)
 
-    async def _finish(self, stack: AsyncExitStack, session: StorageSession[Any, Any], halt: Halt) -> None:
-        means = self._with.carrying
-        tries = tries_of(self._work, means, halt, self._log)
-        stack.callback(tries.close)
-        transfers = Transfers(
-            self._work,
-            session,
-            means,
-            halt=halt,
-            tries=tries,
-            journal=await asyncio.to_thread(journal_of, self._work.spool, self._log),
-            inputs=(),
-            log=self._log,
-        )
-        stack.push_async_callback(transfers.aclose)
-        await transfers.finish()
+    async def _finish(self, session: StorageSession[Any, Any], halt: Halt) -> None:
+        opening = open_transfers(self._work, session, self._with.carrying, halt=halt, log=self._log)
+        async with opening as transfers:
+            await transfers.finish()
 
     async def _leave_all(self, why: str) -> None:
         """List what is left with its place on this machine."""
@@ -122,8 +110,7 @@ class Republishing:
         workspace = await asyncio.to_thread(self._with.folders.private, self._work.key.run_id)
         halt = Halt()
         halt.give()
-        async with AsyncExitStack() as stack:
-            await self._finish(stack, _Nowhere(workspace), halt)
+        await self._finish(_Nowhere(workspace), halt)
 
 
 class _Nowhere(StorageSession[Receipt, Any]):

@@ -10,9 +10,11 @@ import os
 import re
 import stat
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 from weakref import WeakValueDictionary
 
 from codefyui_core.agent.disk import Disk
@@ -22,10 +24,18 @@ from codefyui_core.files import sha256_of
 from codefyui_core.ids import Sha256
 
 from .copies import Stamp, open_file
+from .gathered import Gathered, at_once, each
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 ORPHAN_S = 24 * 3600.0
 """Of a half fetched file that no process owns any more, since its last change."""
+
+
+class _Fetched(NamedTuple):
+    sha256: Sha256
+    size_bytes: int
+    into: Path
+    said: Sha256 | None
 
 
 class InputCache:
@@ -40,6 +50,9 @@ class InputCache:
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._verified: dict[str, Stamp] = {}
         self._part = 0
+        self._checking: Gathered[tuple[Sha256, int], bool] = Gathered(partial(each, self._check))
+        self._preparing: Gathered[Sha256, int] = Gathered(partial(each, self._prepare))
+        self._settling: Gathered[_Fetched, None] = Gathered(self._settle_all)
 
     # ------------------------------------------------------------ its life
 
@@ -75,7 +88,7 @@ class InputCache:
 
     async def has(self, sha256: Sha256, size_bytes: int) -> bool:
         """It is there, and whole."""
-        return await asyncio.to_thread(self._check, sha256, size_bytes)
+        return await self._checking.sized((sha256, size_bytes), size_bytes)
 
     @asynccontextmanager
     async def turn(self, sha256: Sha256) -> AsyncIterator[None]:
@@ -84,15 +97,19 @@ class InputCache:
         async with lock:
             yield
 
+    async def begun_bytes(self, sha256: Sha256) -> int:
+        """How much an earlier try got. Makes room for the next one."""
+        return await self._preparing.one(sha256)
+
     async def take(
         self, sha256: Sha256, size_bytes: int, fetch: Callable[[Path], Awaitable[Sha256 | None]]
     ) -> None:
-        """One try at getting it; within its turn. What was fetched stays for the next try, unless it is wrong.
+        """One try at getting it, prepared by ``begun_bytes``, within its turn. What was fetched stays for the next try,
+        unless it is wrong.
 
         Raises: Corrupt for other content; what ``fetch`` raises.
         """
-        into = self._folder / f".{sha256}.{self._token}.{self._part}.part"
-        await asyncio.to_thread(self._folder.mkdir, mode=0o700, parents=True, exist_ok=True)
+        into = self._part_of(sha256)
         try:
             said = await fetch(into)
         except asyncio.CancelledError:
@@ -103,12 +120,15 @@ class InputCache:
         except Corrupt:
             await asyncio.to_thread(into.unlink, missing_ok=True)
             raise
-        await asyncio.to_thread(self._settle, sha256, size_bytes, into, said)
+        await self._settling.sized(_Fetched(sha256, size_bytes, into, said), size_bytes)
 
-    def fetched_bytes(self, sha256: Sha256) -> int:
-        """How much an earlier try got."""
+    def _part_of(self, sha256: Sha256) -> Path:
+        return self._folder / f".{sha256}.{self._token}.{self._part}.part"
+
+    def _prepare(self, sha256: Sha256) -> int:
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         try:
-            return (self._folder / f".{sha256}.{self._token}.{self._part}.part").stat().st_size
+            return self._part_of(sha256).stat().st_size
         except OSError:
             return 0
 
@@ -118,15 +138,24 @@ class InputCache:
             raise Refused(f"{sha256[:80]!r} is no SHA-256")
         return self._folder / sha256
 
-    def _settle(self, sha256: Sha256, size_bytes: int, into: Path, said: Sha256 | None) -> None:
+    def _settle_all(self, together: Sequence["_Fetched"]) -> Sequence[Exception | None]:
+        settled = at_once(self._settle, together)
+        if not all(settled):
+            self._disk.sync_folder(self._folder)
+        return settled
+
+    def _settle(self, fetched: "_Fetched") -> None:
+        into, sha256 = fetched.into, fetched.sha256
         try:
             size = into.stat().st_size
-            found = said or sha256_of(into)
+            found = fetched.said or sha256_of(into)
         except FileNotFoundError as error:
             raise Corrupt("what was fetched is gone again") from error
-        if size != size_bytes or found != sha256:
+        if size != fetched.size_bytes or found != sha256:
             into.unlink(missing_ok=True)
-            raise Corrupt(f"what arrived has other content than it should ({size} of {size_bytes} bytes)")
+            raise Corrupt(
+                f"what arrived has other content than it should ({size} of {fetched.size_bytes} bytes)"
+            )
         descriptor = os.open(into, os.O_RDWR | getattr(os, "O_BINARY", 0))
         try:
             self._disk.sync(descriptor)
@@ -135,10 +164,10 @@ class InputCache:
         into.chmod(0o600)
         path = self._path(sha256)
         into.replace(path)
-        self._disk.sync_folder(self._folder)
         self._verified[sha256] = Stamp.of(path.stat())
 
-    def _check(self, sha256: Sha256, size_bytes: int) -> bool:
+    def _check(self, known: tuple[Sha256, int]) -> bool:
+        sha256, size_bytes = known
         path = self._path(sha256)
         try:
             found = path.lstat()

@@ -5,12 +5,15 @@ import stat
 import sys
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack, suppress
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 from codefyui_core.agent.disk import Disk
 from codefyui_core.folder_handles import open_directory
 from codefyui_core.portable_names import check_name
+
+from .gathered import at_once
 
 PIECE_BYTES = 16 << 20
 _FICLONE = 0x40049409
@@ -151,16 +154,22 @@ def to_disk(paths: Iterable[Path], root: Path, disk: Disk) -> None:
 
     Raises: OSError.
     """
-    folders: set[Path] = set()
-    for path in paths:
-        try:
-            descriptor = os.open(path, _TO_SYNC | _NO_FOLLOW | _BINARY)
-        except OSError:
-            continue  # what is wrong with it shows when it is sent
-        try:
-            disk.sync(descriptor)
-        finally:
-            os.close(descriptor)
-        folders.update(one for one in path.parents if one == root or one.is_relative_to(root))
+    files = list(paths)
+    folders = {folder for path in {path.parent for path in files} for folder in (path, *path.parents)}
+    for answer in at_once(partial(_file_to_disk, disk), files):
+        if isinstance(answer, Exception):
+            raise answer
     for folder in folders:
-        disk.sync_folder(folder)
+        if folder == root or folder.is_relative_to(root):
+            disk.sync_folder(folder)
+
+
+def _file_to_disk(disk: Disk, path: Path) -> None:
+    try:
+        descriptor = os.open(path, _TO_SYNC | _NO_FOLLOW | _BINARY)
+    except OSError:
+        return  # what is wrong with it shows when it is sent
+    try:
+        disk.sync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -3,8 +3,9 @@
 import asyncio
 import errno
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from codefyui_core.plugin.storage import InputItem, StorageSession
 from .cache import InputCache
 from .copies import place
 from .found import input_stamp
+from .gathered import Gathered, each
 from .journal import Journal, Placed
 from .meter import Meter
 from .progress import Direction, Reports
@@ -38,7 +40,7 @@ class Fetching:
     parallel: int
 
     def __post_init__(self) -> None:
-        self._room = asyncio.Semaphore(self.parallel)
+        self._copying: Gathered[InputItem, Placed] = Gathered(partial(each, self._copy))
         self._there = 0
         self._placed: list[Placed] = []
 
@@ -48,10 +50,13 @@ class Fetching:
         Raises: StorageProblem that names the input; TransferStopped.
         """
         await self.tries.halt.unless(self._all())
-        await asyncio.to_thread(self.journal.add, *self._placed)
+        await self.journal.write(*self._placed)
 
     async def _all(self) -> None:
-        fetching = [asyncio.create_task(self._one(item)) for item in self.inputs]
+        left = iter(self.inputs)
+        fetching = [
+            asyncio.create_task(self._some(left)) for _ in range(min(self.parallel, len(self.inputs)))
+        ]
         try:
             await asyncio.gather(*fetching)
         finally:
@@ -59,19 +64,22 @@ class Fetching:
                 one.cancel()
             await asyncio.gather(*fetching, return_exceptions=True)
 
+    async def _some(self, left: Iterator[InputItem]) -> None:
+        for item in left:
+            await self._one(item)
+
     async def _one(self, item: InputItem) -> None:
-        async with self._room:
-            self.tries.halt.check()
-            try:
-                cached = await self._place(item)
-            except TransferStopped:
-                raise
-            except StorageProblem as error:
-                raise type(error)(_failed(item, error.message), code=error.code) from error
-            except CodefyError as error:
-                raise Refused(_failed(item, error.message), code=error.code) from error
-            except OSError as error:
-                raise Refused(_failed(item, str(error)), code=code_of(error)) from error
+        self.tries.halt.check()
+        try:
+            cached = await self._place(item)
+        except TransferStopped:
+            raise
+        except StorageProblem as error:
+            raise type(error)(_failed(item, error.message), code=error.code) from error
+        except CodefyError as error:
+            raise Refused(_failed(item, error.message), code=error.code) from error
+        except OSError as error:
+            raise Refused(_failed(item, str(error)), code=code_of(error)) from error
         self._there += 1
         how = "cached" if cached else "fetched"
         size, count = item.size_bytes, len(self.inputs)
@@ -82,7 +90,7 @@ class Fetching:
         for _ in range(LOOKS):
             cached = await self._cached(item)
             try:
-                self._placed.append(await asyncio.to_thread(self._copy, item))
+                self._placed.append(await self._copying.sized(item, item.size_bytes))
             except FileNotFoundError:
                 continue  # somebody deleted it from the cache meanwhile
             return cached
@@ -97,12 +105,12 @@ class Fetching:
             return False
 
     async def _fetch(self, item: InputItem, meter: Meter) -> None:
-        meter.done_bytes = await asyncio.to_thread(self.cache.fetched_bytes, item.sha256)
+        meter.done_bytes = await self.cache.begun_bytes(item.sha256)
 
         async def into(path: Path) -> Sha256 | None:
             return await self.session.fetch(item, path, meter)
 
-        async with self.reports.shown(Direction.IN, self._next, item.name, meter, item.size_bytes):
+        with self.reports.shown(Direction.IN, self._next, item.name, meter, item.size_bytes):
             await self.cache.take(item.sha256, item.size_bytes, into)
 
     def _next(self) -> tuple[int, int]:

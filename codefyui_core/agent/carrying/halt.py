@@ -17,10 +17,15 @@ class Halt:
     def __init__(self) -> None:
         self.given = False
         self._event = asyncio.Event()
+        self._limits: set[asyncio.Timeout] = set()
+        """Of what is under way."""
 
     def give(self) -> None:
-        self.given = True
-        self._event.set()
+        if not self.given:
+            self.given = True
+            self._event.set()
+            for limit in self._limits:
+                _soon(limit)
 
     def check(self) -> None:
         """From any thread. Raises: TransferStopped."""
@@ -35,20 +40,19 @@ class Halt:
 
         Raises: TransferStopped; what the work raises.
         """
-        working = asyncio.ensure_future(work)
-        halted = asyncio.ensure_future(self.wait())
+        limit = asyncio.timeout(None)
         try:
-            await asyncio.wait({working, halted}, return_when=asyncio.FIRST_COMPLETED)
-            if not working.done():
-                await asyncio.wait({working}, timeout=SOON_S)
-            if working.done():
-                return working.result()
-            raise TransferStopped("the run was stopped")
+            async with limit:
+                self._limits.add(limit)
+                if self.given:
+                    _soon(limit)
+                return await work
+        except Exception as error:
+            if limit.expired():
+                raise TransferStopped("the run was stopped") from error
+            raise
         finally:
-            halted.cancel()
-            if not working.done():
-                working.cancel()
-                await asyncio.gather(working, return_exceptions=True)
+            self._limits.discard(limit)
 
     async def pause(self, *until: Coroutine[Any, Any, object]) -> None:
         """Until one of them is done. Raises: TransferStopped."""
@@ -60,3 +64,7 @@ class Halt:
                 wait.cancel()
             await asyncio.gather(*waits, return_exceptions=True)
         self.check()
+
+
+def _soon(limit: asyncio.Timeout) -> None:
+    limit.reschedule(asyncio.get_running_loop().time() + SOON_S)

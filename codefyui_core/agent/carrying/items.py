@@ -55,11 +55,10 @@ class Item:
 
     @property
     def size_bytes(self) -> int:
-        """Of what is sent. Blocking."""
-        try:
-            return self.source.stat().st_size
-        except OSError:
-            return 0
+        """As it was when it was found or reported."""
+        if self.stamp is not None:
+            return self.stamp.size
+        return self.output.size_bytes or 0
 
     def delivered(self, backend: str, receipt: Receipt) -> JsonObject:
         """The payload of a file that is where it goes."""

@@ -3,12 +3,11 @@
 A line is a checksum and a JSON object. A line that is torn or damaged is skipped.
 """
 
-import asyncio
 import json
 import logging
 import os
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Literal, TypeAlias
@@ -18,6 +17,8 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 from codefyui_core.files import write_private
 from codefyui_core.plugin.values import JsonObject, Model
+
+from .gathered import Gathered
 
 REWRITE_BYTES = 4 << 20
 """Of lines that newer ones replace, before the file is written anew."""
@@ -113,7 +114,7 @@ class Ledger:
 
 
 class Journal:
-    """Opened by one process. Blocking; may be called from threads."""
+    """Opened by one process. ``add`` may be called from threads."""
 
     def __init__(self, path: Path, log: logging.Logger) -> None:
         self.ledger = Ledger()
@@ -121,23 +122,36 @@ class Journal:
         self._log = log
         self._lock = threading.Lock()
         self._replaced = 0
+        self._writing: Gathered[Sequence[Entry], None] = Gathered(self._add_all)
         data = _read(path)
         for entry in read_entries(data):
             self.ledger.add(entry)
         self._torn = bool(data) and not data.endswith(b"\n")
 
     def add(self, *entries: Entry) -> None:
-        """On the disk when it returns. On a full disk it is remembered by this process alone."""
-        lines = b"".join(map(_line, entries))
+        """On the disk when it returns. On a full disk it is remembered by this process alone. Blocking."""
+        lines = [_line(entry) for entry in entries]
         with self._lock:
-            for entry in entries:
-                self._replaced += len(lines) if isinstance(entry, Noted) else 0
+            for entry, line in zip(entries, lines, strict=True):
+                self._replaced += len(line) if isinstance(entry, Noted) else 0
                 self.ledger.add(entry)
             try:
-                self._rewrite() if self._replaced > REWRITE_BYTES else self._append(lines)
+                self._rewrite() if self._replaced > REWRITE_BYTES else self._append(b"".join(lines))
             except OSError as error:
                 self._torn = True
                 self._log.warning("%s can't be written: %s", self._path, error)
+
+    async def write(self, *entries: Entry) -> None:
+        """The same. What waits meanwhile goes to the disk with one sync."""
+        await self._writing.one(entries)
+
+    async def aclose(self) -> None:
+        """Until all of it is there."""
+        await self._writing.aclose()
+
+    def _add_all(self, together: Sequence[Sequence[Entry]]) -> Sequence[None]:
+        self.add(*(entry for entries in together for entry in entries))
+        return [None] * len(together)
 
     def _append(self, lines: bytes) -> None:
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | getattr(os, "O_BINARY", 0)
@@ -196,4 +210,4 @@ class JournalNotes:
         return {} if noted is None else dict(noted.notes)
 
     async def write(self, notes: JsonObject) -> None:
-        await asyncio.to_thread(self._journal.add, Noted(key=self._key, notes=notes))
+        await self._journal.write(Noted(key=self._key, notes=notes))

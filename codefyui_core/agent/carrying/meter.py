@@ -28,20 +28,25 @@ class Meter:
 
     async def watch(self, work: Coroutine[Any, Any, T], clock: AttentiveClock) -> T:
         """What comes of the work. Raises: Busy when it hangs; what the work raises."""
-        working, still = asyncio.ensure_future(work), asyncio.ensure_future(self._still(clock))
-        try:
-            await asyncio.wait({working, still}, return_when=asyncio.FIRST_COMPLETED)
-            if working.done():
-                return working.result()
-            raise Busy(f"nothing moved for {STILL_S:g} s")
-        finally:
-            working.cancel()
-            still.cancel()
-            await asyncio.gather(working, still, return_exceptions=True)
-
-    async def _still(self, clock: AttentiveClock) -> None:
         seen, since = self.done_bytes, clock.monotonic()
-        while clock.monotonic() - since < STILL_S:
-            await clock.delay(LOOK_S)
+
+        def look() -> None:
+            nonlocal seen, since
             if self.done_bytes != seen:
                 seen, since = self.done_bytes, clock.monotonic()
+            if clock.monotonic() - since < STILL_S:
+                timer.restart()
+            else:
+                limit.reschedule(asyncio.get_running_loop().time())
+
+        limit = asyncio.timeout(None)
+        timer = clock.timer(LOOK_S, look)
+        try:
+            async with limit:
+                return await work
+        except Exception as error:
+            if limit.expired():
+                raise Busy(f"nothing moved for {STILL_S:g} s") from error
+            raise
+        finally:
+            timer.cancel()

@@ -1,8 +1,9 @@
 """How far the transfers of a run are, as events of its log."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
@@ -15,6 +16,9 @@ from codefyui_core.wire.messages import ItemKind
 from .meter import Meter
 
 SHOW_EVERY_S = 2.0
+TELL_EVERY_S = 0.5
+FEW = 20
+LARGE_BYTES = 8 << 20
 _UNITS = ("KiB", "MiB", "GiB", "TiB")
 
 
@@ -38,12 +42,43 @@ def size_text(n_bytes: int) -> str:
     raise AssertionError
 
 
+@dataclass(slots=True)
+class Pace:
+    """Which files that are through are told of: each of few and each large one, of many small ones one every half
+    second, the first and the last.
+    """
+
+    told_at: float | None = None
+
+    def tells(self, now: float, index: int, count: int, size: int) -> bool:
+        """``now``: seconds of one clock."""
+        due = self.told_at is None or now - self.told_at >= TELL_EVERY_S
+        if not (due or count <= FEW or size >= LARGE_BYTES or index >= count):
+            return False
+        self.told_at = now
+        return True
+
+
+@dataclass(slots=True)
+class _Shown:
+    direction: Direction
+    position: Callable[[], tuple[int, int]]
+    file: str
+    meter: Meter
+    size: int
+    told: int = -1
+
+
 class Reports:
     """Writes into the stream of one attempt."""
 
     def __init__(self, stream: Stream, clock: AttentiveClock) -> None:
         self._stream = stream
         self._clock = clock
+        self._pace = Pace()
+        self._shown: dict[int, _Shown] = {}
+        self._n_shown = 0
+        self._showing: asyncio.Task[None] | None = None
 
     async def artifact(self, payload: Mapping[str, Any], ts: int | None) -> None:
         event = self._item(EventType.ARTIFACT, payload, ts)
@@ -61,40 +96,57 @@ class Reports:
         """One file is where it goes. ``how``: fetched, cached, sent."""
         await self._progress(direction, index, count, file, size, size, f"{size_text(size)}, {how}")
 
-    @asynccontextmanager
-    async def shown(
+    async def sent(self, index: int, count: int, file: str, size: int) -> None:
+        """The same of an output, unless it is one of so many small ones that a line each would tell less."""
+        if self._pace.tells(self._clock.monotonic(), index, count, size):
+            await self.there(Direction.OUT, index, count, file, size, "sent")
+
+    @contextmanager
+    def shown(
         self,
         direction: Direction,
         position: Callable[[], tuple[int, int]],
         file: str,
         meter: Meter,
         size: int,
-    ) -> AsyncIterator[None]:
+    ) -> Iterator[None]:
         """While it lasts, how far the file is, at most every two seconds. ``position``: its number, of how many."""
-        showing = asyncio.create_task(self._show(direction, position, file, meter, size))
+        self._n_shown += 1
+        number = self._n_shown
+        self._shown[number] = _Shown(direction, position, file, meter, size)
+        if self._showing is None:
+            self._showing = asyncio.create_task(self._show())
         try:
             yield
         finally:
-            showing.cancel()
-            await asyncio.gather(showing, return_exceptions=True)
+            del self._shown[number]
 
-    async def _show(
-        self,
-        direction: Direction,
-        position: Callable[[], tuple[int, int]],
-        file: str,
-        meter: Meter,
-        size: int,
-    ) -> None:
-        told = -1
-        while True:
-            await self._clock.delay(SHOW_EVERY_S)
-            done = min(meter.done_bytes, size)
-            if done != told:
-                told = done
-                index, count = position()
-                text = f"{size_text(done)} of {size_text(size)}"
-                await self._progress(direction, index, count, file, done, size, text)
+    async def aclose(self) -> None:
+        """Nothing is shown any more."""
+        if self._showing is not None:
+            self._showing.cancel()
+            await asyncio.gather(self._showing, return_exceptions=True)
+
+    async def _show(self) -> None:
+        """While there is something. A file is told of from the second look on: most are through before."""
+        seen: set[int] = set()
+        try:
+            while self._shown:
+                await self._clock.delay(SHOW_EVERY_S)
+                for number in sorted(seen & self._shown.keys()):
+                    if (one := self._shown.get(number)) is not None:
+                        await self._tell(one)
+                seen = set(self._shown)
+        finally:
+            self._showing = None
+
+    async def _tell(self, one: "_Shown") -> None:
+        done = min(one.meter.done_bytes, one.size)
+        if done != one.told:
+            one.told = done
+            index, count = one.position()
+            text = f"{size_text(done)} of {size_text(one.size)}"
+            await self._progress(one.direction, index, count, one.file, done, one.size, text)
 
     async def _progress(
         self, direction: Direction, index: int, count: int, file: str, done: int, total: int, text: str

@@ -2,7 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager, closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -59,14 +60,13 @@ class Transfers:
         session: StorageSession[Any, Any],
         means: Means,
         *,
-        halt: Halt,
         tries: Tries,
         journal: Journal,
         inputs: Sequence[InputItem],
         log: logging.Logger,
     ) -> None:
         reports = Reports(work.stream, means.clock)
-        self._halt = halt
+        self._reports = reports
         self._journal = journal
         self._before = journal.ledger.unsettled
         self._outbox = outbox_of(means.runs / work.key.run_id)
@@ -99,6 +99,10 @@ class Transfers:
         """A file or folder that the run reports; sent beside it."""
         await self._sending.record(payload, ts)
 
+    async def recorded(self) -> None:
+        """Nothing that the run reported can be lost any more when this returns."""
+        await self._sending.recorded()
+
     async def hold(self) -> None:
         """The run's processes are gone: from now on a process after this one can deliver what is left, even after a loss
         of power.
@@ -113,6 +117,8 @@ class Transfers:
     async def aclose(self) -> None:
         """What isn't sent yet is left to the next process."""
         await self._sending.aclose()
+        await self._reports.aclose()
+        await self._journal.aclose()
 
 
 async def warn_undelivered(work: Work, means: Means, error: Exception) -> None:
@@ -129,9 +135,24 @@ def _remove_empty(folder: Path) -> None:
         return
 
 
-def journal_of(spool: Path, log: logging.Logger) -> Journal:
-    """Blocking."""
-    return Journal(spool / JOURNAL, log)
+@asynccontextmanager
+async def open_transfers(
+    work: Work,
+    session: StorageSession[Any, Any],
+    means: Means,
+    *,
+    halt: Halt,
+    inputs: Sequence[InputItem] = (),
+    log: logging.Logger,
+) -> AsyncIterator[Transfers]:
+    """Those of one attempt, with what its journal says."""
+    with closing(tries_of(work, means, halt, log)) as tries:
+        journal = await asyncio.to_thread(Journal, work.spool / JOURNAL, log)
+        transfers = Transfers(work, session, means, tries=tries, journal=journal, inputs=inputs, log=log)
+        try:
+            yield transfers
+        finally:
+            await transfers.aclose()
 
 
 def tries_of(work: Work, means: Means, halt: Halt, log: logging.Logger) -> Tries:

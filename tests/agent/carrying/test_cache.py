@@ -9,6 +9,7 @@ import time
 import pytest
 
 from codefyui_core.agent.carrying.cache import ORPHAN_S, InputCache
+from codefyui_core.agent.disk import Disk
 from codefyui_core.agent.folder import Owner
 from codefyui_core.errors import Busy, Corrupt
 
@@ -46,6 +47,36 @@ async def test_what_was_fetched_has_its_hash_as_its_name(cache, tmp_path):
         assert file.read() == DATA
 
 
+async def test_files_that_come_together_have_their_names_when_they_are_on_the_disk(
+    cache, tmp_path, monkeypatch
+):
+    folder, synced, folders = tmp_path / "agent-cache", set(), []
+    sync, sync_folder = Disk.sync, Disk.sync_folder
+
+    def noting(disk, descriptor):
+        assert os.fstat(descriptor).st_ino not in {path.stat().st_ino for path in folder.glob("[0-9a-f]*")}
+        sync(disk, descriptor)
+        synced.add(os.fstat(descriptor).st_ino)
+
+    monkeypatch.setattr(Disk, "sync", noting)
+    monkeypatch.setattr(Disk, "sync_folder", lambda *known: (folders.append(known), sync_folder(*known)))
+
+    async def take(number):
+        data = b"%d" % number
+        digest = hashlib.sha256(data).hexdigest()
+
+        async def fetch(path):
+            path.write_bytes(data)
+
+        assert await cache.begun_bytes(digest) == 0
+        await cache.take(digest, len(data), fetch)
+        assert (folder / digest).stat().st_ino in synced
+
+    await asyncio.gather(*map(take, range(50)))
+    assert len(names(tmp_path)) == len(synced) == 50
+    assert 1 <= len(folders) < 25
+
+
 @pytest.mark.spec("transfer/downloaded-input-hash-verified")
 @pytest.mark.parametrize("said", [None, hashlib.sha256(b"other").hexdigest()])
 @pytest.mark.parametrize("data", [DATA[:-1] + b"x", DATA[:-1], DATA + b"x", b""])
@@ -57,7 +88,7 @@ async def test_other_content_gets_no_name_and_is_dropped(cache, tmp_path, data, 
     with pytest.raises(Corrupt):
         await cache.take(SHA, len(DATA), fetch)
     assert names(tmp_path) == []
-    assert cache.fetched_bytes(SHA) == 0
+    assert await cache.begun_bytes(SHA) == 0
 
 
 async def test_a_later_try_finds_what_an_earlier_one_got(cache):
@@ -71,7 +102,7 @@ async def test_a_later_try_finds_what_an_earlier_one_got(cache):
 
     with pytest.raises(Busy):
         await cache.take(SHA, len(DATA), breaks)
-    assert cache.fetched_bytes(SHA) == 1000
+    assert await cache.begun_bytes(SHA) == 1000
     await cache.take(SHA, len(DATA), goes_on)
     assert await cache.has(SHA, len(DATA))
 
@@ -146,8 +177,10 @@ async def test_the_folder_may_be_deleted_at_any_time(cache, tmp_path):
         path.write_bytes(DATA)
         remove()
 
+    assert await cache.begun_bytes(SHA) == 0
     with pytest.raises(Corrupt):
         await cache.take(SHA, len(DATA), interrupted)
+    assert await cache.begun_bytes(SHA) == 0
     await cache.take(SHA, len(DATA), whole)
     assert await cache.has(SHA, len(DATA))
 

@@ -1,5 +1,6 @@
 """The journal of an attempt's files: what was written is read again, whatever became of the file's end."""
 
+import asyncio
 import errno
 import logging
 import os
@@ -97,6 +98,31 @@ def test_a_journal_of_many_notes_is_written_anew_and_stays_small(tmp_path, monke
     ledger = Journal(path, LOG).ledger
     assert ledger.noted["a"].notes == {"parts": 499}
     assert [one.key for one in ledger.unsettled] == ["a"]
+
+
+async def test_what_is_written_at_once_costs_one_sync_and_is_there_when_it_returns(tmp_path, monkeypatch):
+    path = tmp_path / "files.log"
+    journal, syncs = Journal(path, LOG), []
+    monkeypatch.setattr(os, "fsync", syncs.append)
+
+    async def write(number):
+        await journal.write(Settled(key=str(number), payload={}))
+        assert str(number) in Journal(path, LOG).ledger.settled
+        assert syncs
+
+    await asyncio.gather(*map(write, range(100)))
+    assert len(syncs) <= 2
+    assert [entry.key for entry in read_entries(path.read_bytes())] == [str(number) for number in range(100)]
+
+
+async def test_what_somebody_wrote_who_was_cancelled_is_there_when_the_journal_is_closed(tmp_path):
+    path = tmp_path / "files.log"
+    journal = Journal(path, LOG)
+    writing = asyncio.create_task(journal.write(Settled(key="a", payload={})))
+    await asyncio.sleep(0)
+    writing.cancel()
+    await journal.aclose()
+    assert set(Journal(path, LOG).ledger.settled) == {"a"}
 
 
 def test_a_full_disk_is_survived_in_memory(tmp_path, monkeypatch, caplog):

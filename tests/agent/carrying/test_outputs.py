@@ -1,11 +1,13 @@
 """Outputs on their way from a worker: beside the run, after it, and when nobody takes them."""
 
 import asyncio
+import threading
 from pathlib import Path
 
 import pytest
 
 from codefyui_core.agent import agent as agent_module
+from codefyui_core.agent.carrying.journal import Journal, Recorded
 from codefyui_core.errors import Busy, Refused
 from codefyui_core.plugin import Receipt
 from codefyui_core.testing.doubles.faulty_backends import (
@@ -173,6 +175,90 @@ async def test_no_more_uploads_are_under_way_than_the_backend_takes(carried):
     process.end("succeeded")
     await carried.ended(stored)
     assert len(carried.artifacts(stored)) == 5
+
+
+class Held:
+    """A journal whose first entry takes until it is let go."""
+
+    def __init__(self, monkeypatch):
+        self.turns = []
+        self.go = threading.Event()
+        add = Journal.add
+
+        def held(journal, *entries):
+            recorded = [entry.key for entry in entries if isinstance(entry, Recorded)]
+            if recorded:
+                self.turns.append(recorded)
+                assert self.go.wait(10)
+            add(journal, *entries)
+
+        monkeypatch.setattr(Journal, "add", held)
+
+
+def keeping():
+    """How many reports are being written down."""
+    return sum(task.get_name().startswith("keeping") for task in asyncio.all_tasks())
+
+
+async def test_files_that_are_reported_one_after_the_other_are_written_down_together(carried, monkeypatch):
+    await carried.line.agent()
+    stored, process = await carried.begin()
+    held = Held(monkeypatch)
+    for name in "abcd":
+        carried.write(f"models/{name}.pt", name)
+    carried.report(process, "models/a.pt", "a")
+    await carried.line.until(lambda: held.turns)
+    for name in "bcdb":
+        carried.report(process, f"models/{name}.pt", name)
+    await carried.line.until(lambda: keeping() == 5)
+    held.go.set()
+    process.end("succeeded")
+    await carried.ended(stored)
+    assert held.turns == [["a"], ["b", "c", "d"]]
+    assert sorted(one["artifact_id"] for one in carried.artifacts(stored)) == ["a", "b", "c", "d"]
+    assert [carried.sent(name) for name in "abcd"] == ["a", "b", "c", "d"]
+
+
+async def test_what_a_run_says_after_a_file_is_told_when_the_file_can_not_be_lost_any_more(
+    carried, monkeypatch
+):
+    await carried.line.agent()
+    stored, process = await carried.begin()
+    held = Held(monkeypatch)
+    carried.write("models/a.pt")
+    carried.report(process, "models/a.pt", "a")
+    process.log("afterwards")
+    await carried.line.until(lambda: held.turns)
+    for _ in range(50):
+        await asyncio.sleep(0)
+    spool = next(iter(carried.line.user_data.glob("agent-spool/*/r1.1")))
+    assert not any(b"afterwards" in path.read_bytes() for path in spool.glob("[0-9]*.log"))
+    held.go.set()
+    await carried.line.until(lambda: any(one.type == "log" for one in stored.items))
+    process.end("succeeded")
+    await carried.ended(stored)
+
+
+async def test_many_files_cost_no_task_each_and_not_a_line_each(carried):
+    backend = carried.use(Choosy(carried.spool, parallel=2))
+    await carried.line.agent()
+    stored, process = await carried.begin()
+    names = [f"output/{number}.png" for number in range(200)]
+    for name in names:
+        carried.write(name)
+    backend.hold = set(names)
+    process.end("succeeded")
+    await carried.line.until(lambda: len(backend.begun) == 2)
+    assert len(asyncio.all_tasks()) < len(names) / 2
+    backend.released.set()
+    await carried.ended(stored)
+    assert sorted(one["name"] for one in carried.artifacts(stored)) == sorted(names)
+    lines = carried.warnings(stored, "transfer_progress")
+    numbers = [line["index"] for line in lines if line["bytes_done"] == line["bytes_total"]]
+    assert numbers == sorted(numbers)
+    assert (numbers[0], numbers[-1]) == (1, 200)
+    assert {line["count"] for line in lines} == {200}
+    assert len(numbers) < len(names) / 2
 
 
 @pytest.mark.spec("transfer/tensorboard-folder-file-by-file", "s3/tensorboard-file-by-file")
