@@ -155,7 +155,8 @@ class Writer:
     def write(self, pieces: Iterable[bytes]) -> None:
         """No more than is to come."""
         with _Roots() as roots:
-            self._begin(roots)
+            if not self._left:
+                self._begin(roots)
             for piece in pieces:
                 rest = memoryview(piece)
                 while rest:

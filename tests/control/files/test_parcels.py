@@ -110,7 +110,11 @@ async def states(database):
 
 
 @BOTH
-async def test_files_that_come_together_are_all_placed(take, contents, folder, receiving, database):
+@pytest.mark.parametrize("lot_bytes", [1 << 20, 1000, 1])
+async def test_files_that_come_together_are_all_placed(
+    lot_bytes, take, contents, folder, receiving, database, monkeypatch
+):
+    monkeypatch.setattr("codefyui_core.control.files.parcels.LOT_BYTES", lot_bytes)
     arrived = await take(contents)
     assert files(folder) == lie(contents)
     assert [one.relative_path for one in arrived] == list(lie(contents))
@@ -284,7 +288,11 @@ async def test_a_file_that_is_not_wanted_is_passed_over(receiving, coming, conte
 
 
 @pytest.mark.parametrize("n_bytes", [0, 4999, 5000, 5001, 60_000, 75_000])
-async def test_what_came_whole_before_the_line_broke_is_kept(n_bytes, take, contents, folder, database):
+async def test_what_came_whole_before_the_line_broke_is_kept(
+    n_bytes, take, contents, folder, database, monkeypatch
+):
+    monkeypatch.setattr("codefyui_core.control.files.parcels.LOT_BYTES", 3000)
+
     async def broken():
         async for piece in cut(b"".join(contents.values())[:n_bytes], 999):
             yield piece
