@@ -4,7 +4,7 @@ from contextlib import ExitStack
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO, Self
 
-from codefyui_core.files import Folders, SafeFolder, spelled_below
+from codefyui_core.files import FolderReader, Folders, SafeFolder, spelled_below
 from codefyui_core.plugin.storage import InputItem
 
 
@@ -14,8 +14,8 @@ class InputFiles:
     def __init__(self, folders: Folders) -> None:
         self._folders = folders
         self._held = ExitStack()
-        self._opened: dict[Path, SafeFolder] = {}
-        self._found: dict[tuple[str, str, str | None], tuple[SafeFolder, str]] = {}
+        self._opened: dict[Path, FolderReader] = {}
+        self._found: dict[tuple[str, str, str | None], tuple[FolderReader, str]] = {}
 
     def __enter__(self) -> Self:
         return self
@@ -31,7 +31,7 @@ class InputFiles:
         folder, name = self._find(item)
         return folder.read(name)
 
-    def _find(self, item: InputItem) -> tuple[SafeFolder, str]:
+    def _find(self, item: InputItem) -> tuple[FolderReader, str]:
         key = (item.family, item.name, item.place)
         found = self._found.get(key)
         if found is None:
@@ -40,10 +40,12 @@ class InputFiles:
             found = self._found[key] = self._folder(root), spelled.as_posix()
         return found
 
-    def _folder(self, root: Path) -> SafeFolder:
+    def _folder(self, root: Path) -> FolderReader:
         folder = self._opened.get(root)
         if folder is None:
-            folder = self._opened[root] = self._held.enter_context(SafeFolder(root))
+            folder = self._held.enter_context(SafeFolder(root)).reader()
+            self._held.callback(folder.close)
+            self._opened[root] = folder
         return folder
 
 

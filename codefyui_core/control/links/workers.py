@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from sqlalchemy import delete, insert, select, update
+from sqlalchemy import bindparam, delete, insert, select, update
 from sqlalchemy.engine import Row
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -60,6 +60,10 @@ def worker_of(row: Row[Any]) -> WorkerRow:
     return WorkerRow(**stored)
 
 
+_BY_CREDENTIAL = select(workers).where(workers.c.credential_hash == bindparam("hashed"))
+"""Each request of an agent asks it, and a statement of so many columns takes long to make."""
+
+
 class Workers:
     """The tables ``workers``, ``revoked_credentials`` and ``catalogs``."""
 
@@ -72,8 +76,7 @@ class Workers:
             raise NotEnrolled("That is not a worker's credential.")
         hashed = digest(credential)
         async with self._db.read() as connection:
-            found = select(workers).where(workers.c.credential_hash == hashed)
-            row = (await connection.execute(found)).one_or_none()
+            row = (await connection.execute(_BY_CREDENTIAL, {"hashed": hashed})).one_or_none()
             if row is not None:
                 return worker_of(row)
             gone = select(revoked_credentials).where(revoked_credentials.c.hash == hashed)

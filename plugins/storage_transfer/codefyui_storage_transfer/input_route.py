@@ -70,7 +70,6 @@ class InputParcels:
             )
             try:
                 await response.prepare(request)
-                await response.write(parcel.manifest)
                 while piece:
                     piece = await _while_reading(parcel, response, piece)
             except Changed as error:
@@ -105,18 +104,17 @@ class Parcel:
         self._asked = asked
         self._coming: list[InputItem] = []
         self._next = 0
-        self.manifest = b""
         self.n_bytes = 0
 
     def begin(self) -> bytearray:
-        """Makes the list; the first piece."""
+        """The list, and the first files behind it."""
         listed = [self._listed(sha256) for sha256 in self._asked]
-        self.manifest = Manifest(files=listed).model_dump_json(exclude_none=True).encode() + b"\n"
+        manifest = Manifest.model_construct(files=listed).model_dump_json(exclude_none=True).encode() + b"\n"
         self._coming = [self._reads[one.sha256] for one in listed if one.size is not None]
-        self.n_bytes = len(self.manifest) + sum(item.size_bytes for item in self._coming)
-        return self.piece()
+        self.n_bytes = len(manifest) + sum(item.size_bytes for item in self._coming)
+        return self.piece(manifest)
 
-    def piece(self) -> bytearray:
+    def piece(self, head: bytes = b"") -> bytearray:
         """The next whole files; nothing at the end. Raises: Changed."""
         items: list[InputItem] = []
         n_bytes = 0
@@ -124,8 +122,9 @@ class Parcel:
             items.append(self._coming[self._next])
             n_bytes += items[-1].size_bytes
             self._next += 1
-        piece = bytearray(n_bytes)
-        room = memoryview(piece)
+        piece = bytearray(len(head) + n_bytes)
+        piece[: len(head)] = head
+        room = memoryview(piece)[len(head) :]
         for item in items:
             self._read(item, room[: item.size_bytes])
             room = room[item.size_bytes :]
@@ -164,7 +163,7 @@ class Parcel:
                 f"{item.name} was changed on the server since the run got it: it has {size} bytes now, "
                 f"not {item.size_bytes}",
             )
-        return Listed(sha256=sha256, size=size)
+        return Listed.model_construct(sha256=sha256, size=size)
 
 
 def _refused(sha256: Sha256, code: str, detail: str) -> Listed:

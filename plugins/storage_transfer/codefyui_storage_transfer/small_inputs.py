@@ -74,7 +74,8 @@ class SmallInputs:
         await self._together.aclose()
 
     async def _load(self, load: Sequence[Wanted]) -> Sequence[Sha256 | Exception | None]:
-        asked = {wanted.item.sha256: wanted for wanted in await through(lambda: _fresh(load))}
+        fresh = await through(lambda: _fresh(load))
+        asked = {wanted.item.sha256: wanted for wanted in fresh}
         if asked:
             try:
                 await self._fetch(list(asked.values()))
@@ -92,10 +93,7 @@ class SmallInputs:
             pieces = response.content.iter_any()
             manifest, begun = await _manifest(pieces)
             unpacking = Unpacking(_coming(load, manifest))
-            try:
-                await _keep_all(begun, pieces, unpacking)
-            finally:
-                await through(unpacking.close)
+            await _keep_all(begun, pieces, unpacking)
         if unpacking.n_left:
             raise Busy(f"the line broke before the last {unpacking.n_left} of {len(load)} files")
 
@@ -117,7 +115,7 @@ async def _keep_all(begun: bytes, pieces: AsyncIterator[bytes], unpacking: "Unpa
     finally:
         if keeping is not None:
             await asyncio.wait({keeping})
-        await through(lambda: unpacking.keep(held))
+        await through(lambda: unpacking.end(held))
 
 
 class Unpacking:
@@ -143,8 +141,12 @@ class Unpacking:
                 if not self._n_missing:
                     self._end()
 
-    def close(self) -> None:
+    def end(self, pieces: Sequence[bytes]) -> None:
         """What came of the last one stays: it goes on alone from there."""
+        self.keep(pieces)
+        self._close()
+
+    def _close(self) -> None:
         if self._file is not None:
             file, self._file = self._file, None
             file.close()
@@ -176,7 +178,7 @@ class Unpacking:
         assert now is not None
         self.n_left -= 1
         try:
-            self.close()
+            self._close()
         except OSError as error:
             now.answer = unwritten(now.path, error)
         if now.answer is None and not now.given_up:
