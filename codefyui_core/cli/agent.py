@@ -114,7 +114,9 @@ def _of(context: Context, kind: NameKind, given: Mapping[str, Any]) -> dict[str,
     for option in context.registry().agent_options():
         value = given.get(option.option.name or "")
         if option.kind is kind and value not in (None, (), [], False):
-            found.setdefault(option.descriptor, {})[option.option.name or ""] = value
+            # Of options that may be repeated click makes tuples, which JSON doesn't know.
+            plain = list(value) if isinstance(value, tuple) else value
+            found.setdefault(option.descriptor, {})[option.option.name or ""] = plain
     return found
 
 

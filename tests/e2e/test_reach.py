@@ -1,202 +1,189 @@
-"""Through a TLS proxy: the socket follows the address's scheme, and a trusted certificate is all that it takes."""
+"""Through the site of nginx that people are given: its certificate is trusted or pinned, else nothing is sent."""
 
-import datetime as dt
 import json
-import os
-import shutil
-import signal
-import socket
-import ssl
-import subprocess
+import shlex
 from collections.abc import Iterator
-from contextlib import closing
 from pathlib import Path
 
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
-from e2e_site import Site, graph, wait_for
+from e2e_site import Process, Site, graph, wait_for
+
+from cdui_develop.certificates import Authority, Issued, self_signed
+from cdui_develop.nginx import NginxSite
 
 pytestmark = [pytest.mark.service, pytest.mark.needs("nginx")]
 
-SITE = """
-daemon off; error_log {root}/error.log info; pid {root}/nginx.pid; worker_processes 1;
-events {{ worker_connections 64; }}
-http {{
-  client_body_temp_path {root}/b; proxy_temp_path {root}/p; fastcgi_temp_path {root}/f; uwsgi_temp_path {root}/u; scgi_temp_path {root}/s;
-  log_format told '$scheme $request_method $uri $status $http_upgrade';
-  access_log {root}/access.log told;
-  map $http_upgrade $connection_upgrade {{ default upgrade; '' close; }}
-  server {{
-    listen 127.0.0.1:{port} ssl; server_name localhost;
-    ssl_certificate {root}/leaf.pem; ssl_certificate_key {root}/leaf.key;
-    location / {{
-      proxy_pass {upstream}; proxy_http_version 1.1; proxy_set_header Host $http_host;
-      proxy_set_header Upgrade $http_upgrade; proxy_set_header Connection $connection_upgrade;
-      proxy_read_timeout 30s; proxy_send_timeout 30s;
-    }}
-  }}
-}}
-"""
+AUTHORITY = Authority()
+MIB = 1 << 20
 
 
-def certificate(root: Path) -> Path:
-    """A CA and a leaf for localhost below ``root``; the CA's file."""
-    now = dt.datetime.now(dt.UTC)
-
-    def build(name: str, issuer: x509.Name, key: ec.EllipticCurvePrivateKey) -> x509.CertificateBuilder:
-        return (
-            x509.CertificateBuilder()
-            .subject_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)]))
-            .issuer_name(issuer)
-            .public_key(key.public_key())
-            .serial_number(x509.random_serial_number())
-            .not_valid_before(now - dt.timedelta(minutes=5))
-            .not_valid_after(now + dt.timedelta(days=2))
-        )
-
-    ca_name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "test CA")])
-    ca_key, leaf_key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
-    ca = (
-        build("test CA", ca_name, ca_key)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-        .sign(ca_key, hashes.SHA256())
-    )
-    leaf = (
-        build("localhost", ca_name, leaf_key)
-        .add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False)
-        .sign(ca_key, hashes.SHA256())
-    )
-    (root / "ca.pem").write_bytes(ca.public_bytes(serialization.Encoding.PEM))
-    (root / "leaf.pem").write_bytes(leaf.public_bytes(serialization.Encoding.PEM))
-    (root / "leaf.key").write_bytes(
-        leaf_key.private_bytes(
-            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-        )
-    )
-    return root / "ca.pem"
-
-
-def free_port() -> int:
-    with closing(socket.socket()) as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
-def reload(root: Path) -> None:
-    """Let new connections of the proxy have the certificate that lies there now."""
-    os.kill(int((root / "nginx.pid").read_text()), signal.SIGHUP)
-
-
-@pytest.fixture
-def proxy(site: Site, tmp_path: Path) -> Iterator[tuple[str, Path]]:
-    """The address of an nginx with TLS in front of the site's server, and its folder."""
-    site.start_server()
-    root = tmp_path / "proxy"
-    root.mkdir()
-    certificate(root)
-    port = free_port()
-    (root / "nginx.conf").write_text(SITE.format(root=root, port=port, upstream=site.url))
-    nginx = shutil.which("nginx") or "/usr/sbin/nginx"
-    command = [nginx, "-c", str(root / "nginx.conf"), "-p", str(root), "-e", str(root / "error.log")]
-    if os.geteuid() == 0:
-        command += ["-g", "user root;"]
-    process = subprocess.Popen(command)
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory, plugins: dict[str, str]) -> Iterator[Site]:
+    """A server that knows where the proxy's certificate will be, for all tests of the module."""
+    made = Site(root=tmp_path_factory.mktemp("reached"), settings=dict(plugins))
     try:
-        wait_for((root / "nginx.pid").exists, 20, "nginx")
-        yield f"https://localhost:{port}", root
+        made.start_server(CODEFYUI_TLS_CERT_FILE=str(made.root / "proxy" / "leaf.pem"))
+        yield made
     finally:
-        process.terminate()
-        process.wait(20)
+        made.aclose()
 
 
-@pytest.mark.spec("reach/socket-scheme-follows-url")
-def test_an_https_address_carries_enrollment_socket_and_runs_over_tls(
-    site: Site, proxy: tuple[str, Path]
-) -> None:
-    address, root = proxy
-    agent = site.spawn(
-        "agent",
-        [
-            *("-m", "codefyui_core.cli", "agent", "start", "--foreground", "--control", address),
-            *("--token", site.enroll_token(), "--name", "far"),
-        ],
-        user_data=site.root / "agent-far",
-        SSL_CERT_FILE=str(root / "ca.pem"),
+@pytest.fixture(scope="module")
+def nginx(site: Site) -> Iterator[NginxSite]:
+    made = NginxSite(site.root / "proxy", site.url, trusted())
+    made.start()
+    yield made
+    made.stop()
+
+
+@pytest.fixture(autouse=True)
+def quiet(site: Site) -> Iterator[None]:
+    """Agents of earlier tests are gone."""
+    yield
+    for process in site.processes:
+        if process is not site.server and process.popen.poll() is None:
+            process.terminate()
+
+
+@pytest.fixture(scope="module")
+def bundle(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The authorities of a worker's machine."""
+    file = tmp_path_factory.mktemp("authorities") / "ca.pem"
+    file.write_bytes(AUTHORITY.pem)
+    return str(file)
+
+
+def trusted() -> Issued:
+    """By workers' machines that have the bundle."""
+    return AUTHORITY.issue("localhost")
+
+
+def start(site: Site, nginx: NginxSite, name: str, *words: str, online: bool = True, **env: str) -> Process:
+    """An agent on another machine, behind the proxy."""
+    return site.start_agent(
+        name,
+        *("--control", nginx.address, *words),
+        online=online,
+        elsewhere=True,
+        CODEFYUI_DATA_DIR=str(site.root / f"own-{name}"),
+        CODEFYUI_CUSTOM_NODES_DIR=str(site.data / "custom_nodes"),
+        **env,
     )
-    wait_for(lambda: site.worker("far")["status"] == "online", 90, f"online:\n{agent.said()}")
-    run_id = site.submit(graph("TrialCount", {"n": 3}), target="far")
+
+
+def uploads(nginx: NginxSite) -> list[str]:
+    return [line for line in nginx.requests if "/upload" in line]
+
+
+@pytest.mark.spec("reach/socket-scheme-follows-url", "tls/nginx-site-carries-worker-socket")
+def test_a_trusted_certificate_is_all_that_enrollment_socket_and_runs_take(
+    site: Site, nginx: NginxSite, bundle: str
+) -> None:
+    nginx.present(trusted())
+    before = len(nginx.requests)
+    agent = start(site, nginx, "box", SSL_CERT_FILE=bundle)
+    run_id = site.submit(graph("TrialCount", {"n": 3}), target="box")
     site.wait_status(run_id, "succeeded")
+    assert site.worker("box")["trust"]["kind"] == "ca"
     assert agent.terminate() == 0
     told = wait_for(
-        lambda: (lines := (root / "access.log").read_text().splitlines()) and len(lines) >= 2 and lines,
+        lambda: (lines := nginx.requests[before:]) and "GET /ws/worker 101" in str(lines) and lines,
         20,
         "the socket in the proxy's log",
     )
-    assert told[0].startswith("https POST /api/workers/enroll 200")
-    assert [line for line in told if line == "https GET /ws/worker 101 websocket"]
+    assert told[0].startswith("POST /api/workers/enroll 200")
     assert "unencrypted" not in agent.said()
 
 
 def test_a_certificate_that_the_machine_does_not_trust_is_refused_before_the_token_is_sent(
-    site: Site, proxy: tuple[str, Path]
+    site: Site, nginx: NginxSite
 ) -> None:
-    address, root = proxy
-    agent = site.spawn(
-        "agent",
-        [
-            *("-m", "codefyui_core.cli", "agent", "start", "--foreground", "--control", address),
-            *("--token", site.enroll_token(), "--name", "far"),
-        ],
-        user_data=site.root / "agent-far",
-    )
+    issued = trusted()
+    nginx.present(issued)
+    before = nginx.requests
+    agent = start(site, nginx, "stranger", online=False)
     assert agent.wait(60) == 1
-    assert "certificate" in agent.said()
+    assert "its certificate is not accepted" in agent.said()
+    assert f"it presents {issued.fingerprint}" in agent.said()
     assert "Traceback" not in agent.said()
-    assert not (root / "access.log").read_text()
+    assert nginx.requests == before
 
 
-def test_a_file_is_not_sent_to_a_certificate_that_is_not_trusted_and_goes_on_when_it_is(
-    site: Site, proxy: tuple[str, Path], tmp_path: Path
+@pytest.mark.spec(
+    "trust/pin-mismatch-before-token", "trust/pin-mismatch-exit-2", "trust/pin-mismatch-prints-both"
+)
+def test_a_start_in_the_background_with_another_pin_ends_with_2_before_a_request(
+    site: Site, nginx: NginxSite
 ) -> None:
-    address, root = proxy
-    agent = site.start_agent(
-        "far",
-        "--control",
-        address,
-        elsewhere=True,
-        CODEFYUI_DATA_DIR=str(tmp_path / "own"),
-        CODEFYUI_CUSTOM_NODES_DIR=str(site.data / "custom_nodes"),
-        SSL_CERT_FILE=str(root / "ca.pem"),
+    issued, wrong = self_signed("localhost"), self_signed("localhost").fingerprint
+    nginx.present(issued)
+    before = nginx.requests
+    words = ["agent", "start", "--control", nginx.address, "--token", site.enroll_token()]
+    started = site.spawn(
+        "wrong",
+        ["-m", "codefyui_core.cli", *words, "--ca-fingerprint", wrong],
+        user_data=site.root / "agent-wrong",
     )
+    assert started.wait(60) == 2
+    assert f"Expected {wrong}, presented {issued.fingerprint}" in started.said()
+    assert nginx.requests == before
+
+
+@pytest.mark.spec("tls/nginx-site-carries-artifact-uploads", "trust/tls-checked-on-file-transfers")
+@pytest.mark.spec("transfer/same-certificate-check-and-pin")
+@pytest.mark.parametrize("by", ["authority", "pin"])
+def test_a_file_is_not_sent_to_another_certificate_and_goes_on_when_the_right_one_is_back(
+    site: Site, nginx: NginxSite, bundle: str, by: str, tmp_path: Path
+) -> None:
+    issued = trusted()
+    nginx.present(issued)
+    words = ["--ca-fingerprint", issued.fingerprint] if by == "pin" else []
+    agent = start(site, nginx, f"far-{by}", *words, SSL_CERT_FILE=bundle)
     go_on = tmp_path / "go-on"
-    steps = json.dumps([("hold", str(go_on)), ("write", "output/a.bin", 1, 1000)])
-    run_id = site.submit(graph("TrialCarry", {"file": "", "steps": steps}), target="far")
+    steps = json.dumps([("hold", str(go_on)), ("write", f"output/{by}.bin", 1, 3 * MIB)])
+    run_id = site.submit(graph("TrialCarry", {"file": "", "steps": steps}), target=f"far-{by}")
     site.wait_status(run_id, "running")
-    other, log = tmp_path / "other", root / "access.log"
-    other.mkdir()
-    certificate(other)
-    trusted = {name: (root / name).read_bytes() for name in ("leaf.pem", "leaf.key")}
-    for name in trusted:
-        (root / name).write_bytes((other / name).read_bytes())
-    reload(root)
-    wait_for(lambda: shown(address) == (other / "leaf.pem").read_text(), 20, "the other certificate")
+    before = uploads(nginx)
+    nginx.present(trusted() if by == "pin" else Authority().issue("localhost"))
     go_on.touch()
     wait_for(lambda: "certificate" in agent.said(), 60, f"the agent to refuse it:\n{agent.said()}")
-    assert "/upload" not in log.read_text()
+    assert uploads(nginx) == before
     assert site.run(run_id)["status"] == "running"
-    for name, data in trusted.items():
-        (root / name).write_bytes(data)
-    reload(root)
+    nginx.present(issued)
     site.wait_status(run_id, "succeeded")
-    assert [line for line in log.read_text().splitlines() if "/upload 200" in line]
+    assert uploads(nginx) != before
     (row,) = site.get(f"/api/runs/{run_id}/artifacts")
-    assert (row["backend"], row["state"]) == ("transfer", "stored")
+    assert (row["backend"], row["state"], row["size_bytes"]) == ("transfer", "stored", 3 * MIB)
 
 
-def shown(address: str) -> str:
-    """The certificate that a new connection is shown."""
-    host, _, port = address.removeprefix("https://").partition(":")
-    return ssl.get_server_certificate((host, int(port)), timeout=5)
+@pytest.mark.spec("trust/cert-file-adds-flag-to-command", "trust/same-key-renewal-keeps-pin")
+@pytest.mark.spec("trust/repin-keeps-credential", "trust/repin-recorded-after-connect")
+def test_the_generated_command_pins_the_key_whose_renewal_is_taken_and_whose_change_needs_a_new_pin(
+    site: Site, nginx: NginxSite
+) -> None:
+    first, second = self_signed("elsewhere.example"), self_signed("elsewhere.example")
+    nginx.present(first)
+    made = site.post("/api/workers/tokens", {"address": nginx.address})
+    command = [*shlex.split(made["command"])[1:], "--foreground", "--name", "pinned"]
+    assert command[-5:-3] == ["--ca-fingerprint", first.fingerprint]
+    agent = site.spawn("pinned", ["-m", "codefyui_core.cli", *command], user_data=site.root / "agent-pinned")
+
+    def online() -> dict[str, object] | None:
+        row = site.worker("pinned")
+        return row if row["status"] == "online" and row["trust"] is not None else None
+
+    row = wait_for(online, 90, f"pinned online:\n{agent.said()}")
+    assert row["trust"]["fingerprint"] == first.fingerprint
+    nginx.stop()
+    wait_for(lambda: site.worker("pinned")["status"] == "offline", 30, "the line to break")
+    self_signed("renewed.example", key=first.key).write(nginx.folder)
+    nginx.start()
+    wait_for(online, 60, f"pinned back with the renewed certificate:\n{agent.said()}")
+    assert agent.terminate() == 0
+    nginx.present(second)
+    assert start(site, nginx, "pinned", online=False).wait(60) == 2
+    start(site, nginx, "pinned", "--ca-fingerprint", second.fingerprint)
+    again = site.worker("pinned")
+    assert (again["id"], again["trust"]["fingerprint"]) == (row["id"], second.fingerprint)
+    (file,) = (site.root / "agent-pinned" / "agent").glob("*.token")
+    assert json.loads(file.read_text())["keep"]["connector"]["tls"] == {"fingerprints": [second.fingerprint]}
