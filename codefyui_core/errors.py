@@ -163,6 +163,7 @@ STATUS_BY_CODE: Mapping[str, int] = MappingProxyType(
         "run.not_yours": 403,
         "artifact.not_found": 404,
         "artifact.not_here": 409,
+        "artifact.arriving": 503,
         "outputs.not_found": 404,
         "outputs.too_large": 413,
         "outputs.away": 503,

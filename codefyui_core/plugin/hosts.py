@@ -265,7 +265,10 @@ class ControlStoreHost(ControlHost, Protocol):
         ...
 
     async def record(self, attempt: AttemptView, stored: StoredObject) -> ArtifactId:
-        """List an artifact. Idempotent by the object's ``key``; refused for an attempt that is over."""
+        """List an artifact. Idempotent by the object's ``key``; refused for an attempt that is over, but for what is
+        found while it is settled: that is listed without an event, and a file that counts as left on the worker
+        becomes stored.
+        """
         ...
 
     async def stored(self, run: RunId) -> Sequence[StoredObject]:

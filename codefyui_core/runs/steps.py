@@ -21,6 +21,7 @@ from .events import (
     warning_payload,
 )
 from .machine import Effect, Event, State, step
+from .owed import LAST, Call, Owed
 from .record import AttemptRecord, RunRecord
 from .status import AttemptState, RunStatus, StopReason
 
@@ -35,6 +36,8 @@ class Change:
     derived: tuple[tuple[int, Derived], ...] = ()
     """Rows by the cursor of their event."""
     effects: tuple[Effect, ...] = ()
+    owed: tuple[Owed, ...] = ()
+    """To the storage backend of the attempt."""
 
     @property
     def empty(self) -> bool:
@@ -51,6 +54,7 @@ class Draft:
     events: list[NewEvent] = field(default_factory=list)
     derived: list[tuple[int, Derived]] = field(default_factory=list)
     effects: list[Effect] = field(default_factory=list)
+    owed: list[Owed] = field(default_factory=list)
     artifact_ids: set[str] = field(default_factory=set)
     """Listed by this change."""
     metrics: list[MetricRow] = field(default_factory=list)
@@ -72,19 +76,34 @@ class Draft:
             self.set(final_metrics=fold_final(self.run.final_metrics, self.metrics))
         if self.run.attempt_now is not None and self.position != self.run.now.position:
             self.set_attempt(position=self.position)
+        if self._is_settled_now():
+            self.owe(LAST, Call.SETTLED, {})
         return Change(
             before=self.before,
             after=self.run,
             events=tuple(self.events),
             derived=tuple(self.derived),
             effects=tuple(dict.fromkeys(self.effects)),
+            owed=tuple(self.owed),
         )
+
+    def _is_settled_now(self) -> bool:
+        """An attempt on a worker that a storage backend serves ended with this change: nothing more comes from it."""
+        before, after = self.before.attempt_now, self.run.attempt_now
+        if before is None or after is None or before.number != after.number:
+            return False
+        has_backend = after.backend is not None and after.worker_id is not None
+        return has_backend and after.settled and not before.settled
 
     def set(self, **values: Any) -> None:
         self.run = replace(self.run, **values)
 
     def set_attempt(self, **values: Any) -> None:
         self.set(attempt_now=replace(self.run.now, **values))
+
+    def owe(self, seq: int, call: Call, payload: JsonObject) -> None:
+        """To the storage backend of the newest attempt."""
+        self.owed.append(Owed(self.run.attempt, seq, call, payload))
 
     def append(self, type_: str, payload: Mapping[str, Any], derived: Derived | None = None) -> None:
         """One event of the control plane at the next cursor, with its rows."""

@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-POINTS = 52
+POINTS = 54
 
 
 def points_of_the_page():

@@ -98,7 +98,7 @@ def routes(plane: "ControlPlane") -> list[Route]:
             path="/api/runs/{run_id}/artifacts/{artifact_id}/download",
             handler=download,
             auth=Auth.OPEN,
-            errors=(*missing, "artifact.not_here", "storage.busy", "storage.refused"),
+            errors=(*missing, "artifact.arriving", "artifact.not_here", "storage.busy", "storage.refused"),
             answers="application/octet-stream",
             summary="The bytes of one artifact; a folder as a zip",
         ),

@@ -179,6 +179,17 @@ uploads = Table(
     ForeignKeyConstraint(["run_id"], ["runs.id"], ondelete="CASCADE"),
 )
 
+storage_outbox = Table(
+    "storage_outbox",
+    metadata,
+    Column("run_id", String(32), primary_key=True),
+    Column("attempt", Integer, primary_key=True),
+    Column("seq", BigInteger, primary_key=True),  # of the item it is about; of the end, behind all items
+    Column("call", String(16), nullable=False),  # told, accept, settled: what a backend hasn't answered yet
+    Column("payload", JsonText, nullable=False),
+    ForeignKeyConstraint(["run_id"], ["runs.id"], ondelete="CASCADE"),
+)
+
 workers = Table(
     "workers",
     metadata,

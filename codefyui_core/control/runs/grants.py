@@ -5,18 +5,16 @@ from collections.abc import Callable
 
 from codefyui_core.clocks import AttentiveClock, Timer
 from codefyui_core.errors import StorageProblem
-from codefyui_core.ids import RunId, WorkerId
-from codefyui_core.plugin.storage import Assignment, Grant
+from codefyui_core.plugin.storage import Grant
 from codefyui_core.plugin.values import JsonObject
-from codefyui_core.plugin.views import AttemptView
 from codefyui_core.runs.record import RunRecord
 from codefyui_core.runs.steps import Draft
 from codefyui_core.wire.messages import GrantMessage
 
+from .assignments import served
 from .board import Board
 from .decisions import EXECUTING, Decision
 from .desk import WorkerLink
-from .dispatcher import run_view
 from .offers import Storages
 from .tasks import Tasks
 from .unit import Unit
@@ -32,25 +30,6 @@ def revealed(grant: Grant | None) -> JsonObject | None:
         return None
     dumped: JsonObject = grant.model_dump(mode="json", context={"reveal": True})
     return dumped
-
-
-def assignment(board: Board, storages: Storages, record: RunRecord) -> "Assignment | None":
-    """A placed run as its storage backend knows it. None: it has no backend, or that is off."""
-    now = record.now
-    if now.backend is None or now.ticket is None or now.worker_id is None:
-        return None
-    request = board.requests.get(record.id)
-    backend = storages.backends.get(now.backend)
-    if request is None or backend is None or now.backend not in storages.stores:
-        return None
-    attempt = AttemptView(
-        run_id=RunId(record.id), number=now.number, worker_id=WorkerId(now.worker_id), instance=now.instance
-    )
-    return Assignment(
-        run=run_view(request, record.status, now.worker_id),
-        attempt=attempt,
-        ticket=backend.ticket.model_validate(now.ticket),
-    )
 
 
 class Grants:
@@ -102,12 +81,11 @@ class Grants:
 
     async def _renew(self, run_id: str, *, whole: bool) -> None:
         record = self._board.flights.get(run_id)
-        given = None if record is None else assignment(self._board, self._storages, record)
-        if record is None or given is None or record.state not in EXECUTING:
+        at = None if record is None else served(self._board, self._storages, record)
+        if record is None or at is None or record.state not in EXECUTING:
             return
-        assert record.now.backend is not None
         try:
-            grant = await self._storages.stores[record.now.backend].renew(given)
+            grant = await at.store.renew(at.given)
         except StorageProblem as error:
             self._log.warning("run %s: its storage grant can't be renewed: %s", run_id, error)
             key = (record.id, record.attempt)

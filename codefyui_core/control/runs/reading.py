@@ -271,12 +271,15 @@ class Reader:
     ) -> tuple[JsonObject, Reading]:
         """An artifact's row, and its bytes through its backend.
 
-        Raises: CodefyError ``artifact.not_found``, ``artifact.not_here``; StorageProblem.
+        Raises: CodefyError ``artifact.not_found``, ``artifact.arriving``, ``artifact.not_here``; StorageProblem.
         """
         row = await self._artifact(run_id, artifact_id)
         store = self._stores.get(row.backend)
         if store is None or row.state != ArtifactState.STORED:
-            raise CodefyError(_where_it_is(row), code="artifact.not_here")
+            arriving = row.state == ArtifactState.ARRIVING
+            raise CodefyError(
+                _where_it_is(row), code="artifact.arriving" if arriving else "artifact.not_here"
+            )
         reading = await store.read(stored_object(row), span)
         return artifact_json(row, self._place(row)), reading
 
@@ -289,7 +292,10 @@ class Reader:
 def _where_it_is(row: Row[Any]) -> str:
     """Of an artifact whose bytes aren't here."""
     if row.state == ArtifactState.ARRIVING:
-        return f"{row.name} is still on its way here. Try again when the run has delivered it."
+        return (
+            f"{row.name} is with the storage backend {row.backend}, which couldn't confirm it yet. The server goes on "
+            "asking; try again in a while."
+        )
     if row.state == ArtifactState.STORED:
         return (
             f"{row.name} is held by the storage backend {row.backend}, which isn't on; see cdui plugin list."

@@ -1,178 +1,152 @@
-"""What a storage backend has to see of a batch before it is taken in: its agent half's messages, and the
-receipts of published files. I/O ahead of the fold, idempotent by the artifact's id.
+"""What a storage backend has to see of a batch before it is taken in: its agent half's messages, and the receipts of
+published files. I/O ahead of the fold, idempotent by the artifact's id.
+
+A batch waits for answers only as long as they come. What a backend is busy for is stored with the batch: a file reads
+``arriving`` then, and the outbox goes on asking. What follows of the attempt goes behind it, so that the order stays.
 """
 
-import logging
-from collections.abc import Mapping
-from dataclasses import replace
-from typing import Any, NamedTuple
+import asyncio
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 
 from pydantic import ValidationError
 
 from codefyui_core.clocks import AttentiveClock
-from codefyui_core.errors import Busy, StorageProblem
-from codefyui_core.plugin.storage import Assignment, Output, StorageControl, StoredObject
-from codefyui_core.runs.events import ArtifactRow, Derived, EventType, artifact_key, derive
+from codefyui_core.errors import Busy
+from codefyui_core.runs.events import ArtifactRow, Derived, EventType, derive
+from codefyui_core.runs.owed import Call, Owed
 from codefyui_core.runs.record import RunRecord
 from codefyui_core.runs.status import ArtifactState
 from codefyui_core.wire.messages import Item, ItemKind
 
+from .assignments import Served, served
 from .board import Board
+from .calls import Accepted, Answer, Calls, Key
 from .fold import Batch
-from .grants import assignment
 from .offers import Storages
+from .outbox import left_text
 from .stream import Beside, number
 
 NOWHERE = "worker"
 """The ``backend`` of files of a run without one: they are on its worker."""
+PATIENCE_S = 2.0
+"""How long a batch waits without an answer."""
+PAUSES_S = (0.2, 0.8)
+"""Before the tries that follow when a backend says Busy: it may just have started."""
 
 
-class _Seen(NamedTuple):
-    """What a backend makes of an ``artifact`` item."""
+@dataclass(slots=True)
+class _Looked:
+    """A batch, as far as it is known what its items come to; by seq."""
 
-    row: ArtifactRow
-    why: str = ""
-    """It isn't taken, for this reason."""
+    rows: dict[int, Accepted] = field(default_factory=dict)
+    owed: list[Owed] = field(default_factory=list)
+    """To be asked."""
+    same: dict[int, int] = field(default_factory=dict)
+    """Items that tell of a file again, and the first one of each."""
+    seen: dict[str, int] = field(default_factory=dict)
 
 
 class Receipts:
-    """Asks the backends. ``window_s``: how long one may say Busy before a file counts as left on its worker."""
+    """Asks the backends. ``holds``: something of an attempt isn't answered yet."""
 
     def __init__(
-        self, *, board: Board, storages: Storages, clock: AttentiveClock, log: logging.Logger, window_s: float
+        self,
+        *,
+        board: Board,
+        storages: Storages,
+        calls: Calls,
+        holds: Callable[[Key], bool],
+        clock: AttentiveClock,
     ) -> None:
         self._board = board
         self._storages = storages
+        self._calls = calls
+        self._holds = holds
         self._clock = clock
-        self._log = log
-        self._window_s = window_s
-        self._busy_since: dict[tuple[str, str], float] = {}
 
-    async def look(self, record: RunRecord, batch: Batch) -> Beside | None:
-        """None: hold the batch back, the backend can't answer now."""
-        accepted: dict[int, Derived] = {}
-        left: dict[int, str] = {}
+    async def look(self, record: RunRecord, batch: Batch) -> Beside:
+        """What its backend says of a batch, and what it couldn't say yet."""
+        looked = _Looked()
         for numbered in number(batch.first, batch.items):
-            if numbered.last <= record.now.position:
-                continue
-            try:
-                seen = await self._look_at(record, numbered.item)
-            except Busy as error:
-                self._log.info("run %s: a batch waits for its storage backend (%s)", record.id, error)
-                return None
-            if seen is not None:
-                accepted[numbered.first] = Derived(artifacts=(seen.row,))
-                if seen.why:
-                    left[numbered.first] = f"{seen.row.name} stays on the worker: {seen.why}"
-        return Beside(accepted=accepted, left=left)
+            if numbered.last > record.now.position:
+                self._sort(record, numbered.first, numbered.item, looked)
+        answers = await self._answers(record, looked.owed) if looked.owed else {}
+        rows = looked.rows | {seq: answer for seq, answer in answers.items() if answer is not None}
+        waiting = {one.seq: one for one in looked.owed if one.seq not in answers}
+        rows |= {seq: _arriving(record, one) for seq, one in waiting.items() if one.call is Call.ACCEPT}
+        rows |= {seq: rows[first] for seq, first in looked.same.items()}
+        return Beside(
+            accepted={seq: Derived(artifacts=(seen.row,)) for seq, seen in rows.items()},
+            left={seq: left_text(seen) for seq, seen in rows.items() if seen.why},
+            owed={seq: one.payload for seq, one in waiting.items()},
+        )
 
-    async def _look_at(self, record: RunRecord, item: Item) -> "_Seen | None":
+    def _sort(self, record: RunRecord, seq: int, item: Item, looked: _Looked) -> None:
+        has_backend = record.now.backend in self._storages.backends
         if item.kind is ItemKind.TOLD:
-            await self._tell(record, item.payload)
-        if item.kind is ItemKind.EVENT and item.type == EventType.ARTIFACT:
-            return await self._artifact(record, item.payload)
+            message = item.payload.get("message")
+            if has_backend and isinstance(message, dict):
+                looked.owed.append(Owed(record.attempt, seq, Call.TOLD, message))
+            return
+        if item.kind is not ItemKind.EVENT or item.type != EventType.ARTIFACT:
+            return
+        for row in derive(EventType.ARTIFACT, item.payload).artifacts:
+            first = looked.seen.setdefault(row.artifact_id, seq)
+            if first != seq:
+                looked.same[seq] = first
+            elif has_backend and isinstance(item.payload.get("receipt"), dict):
+                looked.owed.append(Owed(record.attempt, seq, Call.ACCEPT, item.payload))
+            else:
+                looked.rows[seq] = _left(record, row, item)
+
+    async def _answers(self, record: RunRecord, owed: Sequence[Owed]) -> dict[int, Answer]:
+        at = self._served(record)
+        if at is None or self._holds((record.id, record.attempt)):
+            return {}
+        answers: dict[int, Answer] = {}
+
+        async def note(one: Owed, answer: Answer) -> None:
+            answers[one.seq] = answer
+
+        asking = asyncio.ensure_future(self._calls.make(at, owed, note, PAUSES_S))
+        try:
+            while await self._goes_on(asking, answers):
+                pass
+        finally:
+            asking.cancel()  # calls that are under way go on, and the outbox waits for them
+            with suppress(asyncio.CancelledError, Busy):
+                await asking
+        return dict(answers)
+
+    async def _goes_on(self, asking: "asyncio.Future[Busy | None]", answers: dict[int, Answer]) -> bool:
+        """Wait for a while. False: it is over, or nothing came."""
+        before = len(answers)
+        timer = asyncio.ensure_future(self._clock.delay(PATIENCE_S))
+        try:
+            await asyncio.wait((asking, timer), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            timer.cancel()
+        return not asking.done() and len(answers) > before
+
+    def _served(self, record: RunRecord) -> Served | None:
+        """None: it isn't on now. After a start of the server, backends come one by one."""
+        with suppress(ValidationError):  # a ticket of another version of the plugin: the outbox says so
+            return served(self._board, self._storages, record)
         return None
 
-    async def _tell(self, record: RunRecord, payload: Mapping[str, Any]) -> None:
-        message = payload.get("message")
-        if record.now.backend not in self._storages.backends or not isinstance(message, dict):
-            return
-        given, store = self._store(record)
-        if given is None or store is None:
-            if self._waited_enough(record.id, ""):
-                self._log.warning("run %s: its storage backend isn't on; a message to it is lost", record.id)
-                return
-            raise _not_on(record)
-        try:
-            await store.told(given, message)
-        except Busy:
-            raise
-        except StorageProblem as error:
-            self._log.warning("run %s: its storage backend refused a message: %s", record.id, error)
 
-    def _store(self, record: RunRecord) -> tuple[Assignment | None, StorageControl | None]:
-        given = assignment(self._board, self._storages, record)
-        return given, None if given is None else self._storages.stores[record.now.backend or ""]
-
-    async def _artifact(self, record: RunRecord, payload: Mapping[str, Any]) -> "_Seen | None":
-        """The row of a file that a worker published, or left where it is: of that, the worker has told."""
-        rows = derive(EventType.ARTIFACT, payload).artifacts
-        if not rows:
-            return None
-        row = rows[0]
-        receipt = payload.get("receipt")
-        if not isinstance(receipt, dict) or record.now.backend not in self._storages.backends:
-            backend = record.now.backend or NOWHERE
-            why = f"this server has no storage backend {backend}" if isinstance(receipt, dict) else ""
-            return _Seen(_changed(row, backend=backend, state=ArtifactState.ON_WORKER), why)
-        given, store = self._store(record)
-        try:
-            if given is None or store is None:
-                raise _not_on(record)
-            stored = await self._accept(record, store, given, row, receipt)
-        except Busy as error:
-            if self._waited_enough(record.id, row.artifact_id):
-                return _Seen(_changed(row, state=ArtifactState.ON_WORKER), error.message)
-            raise
-        except (StorageProblem, ValidationError) as error:
-            self._log.warning("run %s: %s stays on its worker: %s", record.id, row.name, error)
-            why = error.message if isinstance(error, StorageProblem) else "its receipt can't be read"
-            return _Seen(_changed(row, state=ArtifactState.ON_WORKER), why)
-        self._busy_since.pop((record.id, row.artifact_id), None)
-        return _Seen(stored_row(stored, record.now.backend or row.backend, row))
-
-    async def _accept(
-        self,
-        record: RunRecord,
-        store: StorageControl,
-        given: Assignment,
-        row: ArtifactRow,
-        receipt: dict[str, Any],
-    ) -> StoredObject:
-        model = self._storages.backends[record.now.backend or ""].receipt
-        output = Output(
-            key=row.artifact_id,
-            kind=row.kind,
-            name=row.name,
-            relative_path=row.relative_path or row.name,
-            node_id=row.node_id,
-            size_bytes=row.size_bytes,
-        )
-        return await store.accept(given, output, model.model_validate(receipt))
-
-    def forget(self, run_id: str) -> None:
-        """Nothing more comes from the run."""
-        for key in [key for key in self._busy_since if key[0] == run_id]:
-            del self._busy_since[key]
-
-    def _waited_enough(self, run_id: str, artifact_id: str) -> bool:
-        since = self._busy_since.setdefault((run_id, artifact_id), self._clock.monotonic())
-        return self._clock.monotonic() - since > self._window_s
+def _left(record: RunRecord, row: ArtifactRow, item: Item) -> Accepted:
+    """Left where it is; of that, the worker has told."""
+    backend = record.now.backend or NOWHERE
+    why = ""
+    if isinstance(item.payload.get("receipt"), dict):
+        why = f"this server has no storage backend {backend}"
+    return Accepted(replace(row, backend=backend, state=ArtifactState.ON_WORKER.value), why)
 
 
-def _not_on(record: RunRecord) -> Busy:
-    """After a start of the server, backends come one by one."""
-    return Busy(f"the storage backend {record.now.backend} isn't on")
-
-
-def stored_row(stored: StoredObject, backend: str, said: ArtifactRow | None = None) -> ArtifactRow:
-    """What a backend says of an object, as a row; ``said`` is what the run said of it."""
-    return ArtifactRow(
-        artifact_id=artifact_key(stored.key),
-        kind=stored.kind,
-        name=stored.name,
-        backend=backend,
-        label=stored.label,
-        relative_path=stored.relative_path,
-        path=None if said is None else said.path,
-        size_bytes=stored.size_bytes,
-        sha256=stored.sha256,
-        state=ArtifactState.STORED,
-        node_id=None if said is None else said.node_id,
-        meta=None if said is None else said.meta,
-        data=dict(stored.data),
-    )
-
-
-def _changed(row: ArtifactRow, *, state: ArtifactState, backend: str | None = None) -> ArtifactRow:
-    return replace(row, state=state.value, backend=backend or row.backend)
+def _arriving(record: RunRecord, one: Owed) -> Accepted:
+    (row,) = derive(EventType.ARTIFACT, one.payload).artifacts
+    backend = record.now.backend or row.backend
+    return Accepted(replace(row, backend=backend, state=ArtifactState.ARRIVING.value))

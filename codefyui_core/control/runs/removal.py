@@ -38,9 +38,13 @@ class Removal:
         stores: Mapping[str, StorageControl],
         log: logging.Logger,
         keep_last: int,
+        ask_now: Callable[[str], Awaitable[None]],
         forget: Sequence[Callable[[str], Awaitable[None]]],
     ) -> None:
-        """``forget`` lets what the core itself keeps of a run go: recorded outputs, files that came in half."""
+        """``ask_now`` asks the backends once more about files of a run that read ``arriving``. ``forget`` lets what
+        the core itself keeps of a run go: recorded outputs, files that came in half.
+        """
+        self._ask_now = ask_now
         self._forget = forget
         self._db = db
         self._writer = writer
@@ -62,14 +66,14 @@ class Removal:
         Raises: CodefyError ``run.not_found``, ``run.active``, ``artifact.not_found``.
         """
         run = await self._ended(run_id)
-        where = (artifacts.c.run_id == run_id, artifacts.c.artifact_id == artifact_id)
-        async with self._db.read() as connection:
-            row = (await connection.execute(select(artifacts).where(*where))).one_or_none()
-        if row is None:
-            message = f"Run {run_id} has no artifact {artifact_id}."
-            raise CodefyError(message, code="artifact.not_found")
+        row = await self._artifact(run_id, artifact_id)
+        if row.state == ArtifactState.ARRIVING:
+            await self._ask_now(run_id)
+            row = await self._artifact(run_id, artifact_id)
         if row.state == ArtifactState.STORED:
             warning = await self._discard_of(row.backend, run, [stored_object(row)], DiscardReason.ARTIFACT)
+        elif row.state == ArtifactState.ARRIVING:
+            warning = _unanswered([row.name], row.backend)
         else:
             warning = f"{row.name} stays at {row.path or 'its place'} on {run.worker_name or 'its worker'}"
 
@@ -78,6 +82,15 @@ class Removal:
 
         await self._writer.run(decide)
         return warning
+
+    async def _artifact(self, run_id: str, artifact_id: str) -> Row[Any]:
+        where = (artifacts.c.run_id == run_id, artifacts.c.artifact_id == artifact_id)
+        async with self._db.read() as connection:
+            row = (await connection.execute(select(artifacts).where(*where))).one_or_none()
+        if row is None:
+            message = f"Run {run_id} has no artifact {artifact_id}."
+            raise CodefyError(message, code="artifact.not_found")
+        return row
 
     async def _ended(self, run_id: str) -> Row[Any]:
         async with self._db.read() as connection:
@@ -135,9 +148,14 @@ class Removal:
             names = dict.fromkeys([row.backend for row in listed] + list(await connection.scalars(sent)))
         if run is None:
             return None
+        problems = [
+            _unanswered([row.name for row in listed if _is_arriving(row, name)], name)
+            for name in names
+            if any(_is_arriving(row, name) for row in listed)
+        ]
         theirs = saved_by_name(run.files)
         held = [row for row in listed if row.state == ArtifactState.STORED and not theirs(row.relative_path)]
-        problems = [
+        problems += [
             problem
             for name in names
             if (
@@ -170,6 +188,15 @@ class Removal:
             self._log.warning("files of run %s stay: %s", run.id, error, exc_info=error)
             return f"some files stay: {error}"
         return None
+
+
+def _is_arriving(row: Row[Any], backend: str) -> bool:
+    return bool(row.state == ArtifactState.ARRIVING and row.backend == backend)
+
+
+def _unanswered(names: Sequence[str], backend: str) -> str:
+    files = names[0] if len(names) == 1 else f"{len(names)} files, {names[0]} among them,"
+    return f"{files} may stay with the storage backend {backend}, which doesn't answer"
 
 
 def saved_by_name(files: Any) -> Callable[[str | None], bool]:

@@ -97,7 +97,8 @@ def metric_rows(run_id: str, cursor: int, ts: int, derived: Derived) -> Iterator
         yield (run_id, cursor, row.i, node_id, name, row.step, row.value, row.special, ts)
 
 
-def artifact_values(run_id: str, cursor: int, ts: int, row: ArtifactRow) -> dict[str, Any]:
+def artifact_values(run_id: str, cursor: int | None, ts: int, row: ArtifactRow) -> dict[str, Any]:
+    """``cursor``: of the event that tells of it; None: there is none."""
     return {
         artifacts.c.run_id.name: run_id,
         "artifact_id": row.artifact_id,

@@ -41,6 +41,7 @@ from codefyui_core.wire.messages import (
 
 from . import decisions
 from .board import Board, Request
+from .calls import Calls
 from .card_desk import CardDesk
 from .cards import Cards, check_policy
 from .checkout import Checkout
@@ -55,6 +56,7 @@ from .intake import Intake
 from .local import Execution, OwnRun, OwnRuns
 from .offers import Storages
 from .opening import open_runs
+from .outbox import Outbox
 from .outputs import RecordedOutputs, WorkerReads
 from .peaks import Peaks
 from .places import SERVER, Places, server_devices
@@ -63,7 +65,6 @@ from .reasons import LOADING, STOPPING, Reasons
 from .receipts import Receipts
 from .removal import Removal, nothing_to_forget
 from .sent import CatalogView, Sent
-from .settling import Settling
 from .shutdown import Shutdown
 from .storing import Storing
 from .submit import Judge, read_options
@@ -182,13 +183,16 @@ class RunService:
             link=workers.link,
         )
         grace_s = settings.worker_resume_grace_s
-        self._settling = Settling(
-            board=self.board,
+        calls = Calls(tasks=self._tasks, clock=clock, log=log)
+        self._outbox = Outbox(
+            db=db,
+            writer=self.writer,
             storages=self._storages,
+            calls=calls,
             tasks=self._tasks,
             clock=clock,
             log=log,
-            window_s=grace_s,
+            changed=self._feeds.mark,
         )
         self._desk = WorkerDesk(
             db=db,
@@ -196,10 +200,13 @@ class RunService:
             writer=self.writer,
             fold=self._fold,
             receipts=Receipts(
-                board=self.board, storages=self._storages, clock=clock, log=log, window_s=grace_s
+                board=self.board,
+                storages=self._storages,
+                calls=calls,
+                holds=self._outbox.holds,
+                clock=clock,
             ),
             grants=self._grants,
-            settling=self._settling,
             places=self._places,
             reasons=self._reasons,
             workers=workers,
@@ -252,7 +259,8 @@ class RunService:
             stores=stores,
             log=log,
             keep_last=settings.run_retention_keep_last,
-            forget=(self._settling.let_go, self.outputs.forget, forget),
+            ask_now=self._outbox.ask_now,
+            forget=(self._outbox.let_go, self.outputs.forget, forget),
         )
         self.reader = Reader(
             db=db,
@@ -268,6 +276,7 @@ class RunService:
             self._desk.committed,
             self.board.committed,
             self._feeds.committed,
+            self._outbox.committed,
             self._after_commit,
         ]
 
@@ -287,6 +296,7 @@ class RunService:
             self._places.name_place(record.now.place, record.worker_name or "")
         self._intake.start(left.last_seq)
         self._waits.waited.update(left.waits)
+        await self._outbox.start()
         await self._card_desk.load()
         await asyncio.to_thread(self.outputs.store.tidy)
         await self._db.mark_shutdown("running")
@@ -616,6 +626,7 @@ class RunService:
 
     def stores_changed(self) -> None:
         self._places.forget()
+        self._outbox.look_again()
         self._kick()
 
     # ------------------------------------------------------------ asked by links

@@ -12,12 +12,13 @@ from codefyui_core.plugin.storage import StoredObject
 from codefyui_core.plugin.values import JsonObject
 from codefyui_core.plugin.views import AttemptView
 from codefyui_core.runs.events import ArtifactRow, Derived, EventType, artifact_key
+from codefyui_core.runs.status import ArtifactState
 from codefyui_core.runs.steps import Draft
 
 from .board import Board
+from .calls import stored_row
 from .decisions import EXECUTING
 from .fold import lease_fits
-from .receipts import stored_row
 from .removal import stored_object
 from .unit import Unit
 from .writer import Writer
@@ -50,7 +51,8 @@ class Storing:
         return record is not None and lease_fits(record.now.lease_hash, lease)
 
     async def record(self, attempt: AttemptView, stored: StoredObject, backend: str) -> ArtifactId:
-        """One ``artifact`` event and its row, unless the key is listed.
+        """One ``artifact`` event and its row, unless the key is listed. Once the attempt is over, and until its backend
+        has settled it, the log is closed: there is a row alone then, and one that was left on the worker is stored.
 
         Raises: CodefyError ``run.attempt_over``.
         """
@@ -59,10 +61,8 @@ class Storing:
         async def decide(unit: Unit) -> ArtifactId:
             record = await unit.load(attempt.run_id)
             if record is None or record.attempt != attempt.number or record.state not in EXECUTING:
-                raise CodefyError(
-                    f"Attempt {attempt.number} of run {attempt.run_id} is over.", code="run.attempt_over"
-                )
-            if not await unit.known_artifacts(record.id, {row.artifact_id}):
+                await _add_late(unit, attempt, row)
+            elif not await unit.known_artifacts(record.id, {row.artifact_id}):
                 draft = Draft(before=record, at_ms=unit.at_ms)
                 draft.append(EventType.ARTIFACT, _payload(row), Derived(artifacts=(row,)))
                 await unit.save(draft.done())
@@ -76,6 +76,18 @@ class Storing:
         async with self._db.read() as connection:
             rows = await connection.execute(select(artifacts).where(*where).order_by(artifacts.c.cursor))
             return [stored_object(row) for row in rows]
+
+
+async def _add_late(unit: Unit, attempt: AttemptView, row: ArtifactRow) -> None:
+    """Raises: CodefyError ``run.attempt_over``."""
+    if not await unit.owes_end(attempt.run_id, attempt.number):
+        raise CodefyError(
+            f"Attempt {attempt.number} of run {attempt.run_id} is over.", code="run.attempt_over"
+        )
+    if not await unit.known_artifacts(attempt.run_id, {row.artifact_id}):
+        await unit.add_artifact(attempt.run_id, row)
+    else:
+        await unit.place_artifact(attempt.run_id, row, ArtifactState.ON_WORKER)
 
 
 def _payload(row: ArtifactRow) -> JsonObject:

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from codefyui_core.errors import CodefyError
+from codefyui_core.plugin.values import JsonObject
 from codefyui_core.runs.conclude import Evidence, conclude
 from codefyui_core.runs.events import (
     CLOSING,
@@ -25,6 +26,7 @@ from codefyui_core.runs.events import (
     unstorable,
 )
 from codefyui_core.runs.machine import Event, State
+from codefyui_core.runs.owed import Call
 from codefyui_core.runs.record import RunRecord
 from codefyui_core.runs.status import FINAL, Cause, Outcome, StopReason
 from codefyui_core.runs.steps import Change, Details, Draft, advance
@@ -53,7 +55,9 @@ class Beside:
     """What was found out about a batch before it is taken in."""
 
     accepted: Mapping[int, Derived] = field(default_factory=dict)
-    """By seq: the rows that a storage backend's answer stands for."""
+    """By seq: the rows that a storage backend's answer stands for, or that stand for one that is still to come."""
+    owed: Mapping[int, JsonObject] = field(default_factory=dict)
+    """By seq: what a storage backend couldn't be told yet, which is stored with the batch and told later."""
     left: Mapping[int, str] = field(default_factory=dict)
     """By seq: why a file that an item told of as published counts as left on its worker, for people."""
     known_artifacts: frozenset[str] = frozenset()
@@ -135,6 +139,8 @@ def _take_one(draft: Draft, numbered: Numbered, beside: Beside) -> None:
             _take_skip(draft, numbered)
         case ItemKind.TOLD:
             advance(draft, Event.ITEM, Details())
+            if numbered.first in beside.owed:
+                draft.owe(numbered.first, Call.TOLD, beside.owed[numbered.first])
         case ItemKind.END:
             _take_end(draft, _read(EndItem, item))
 
@@ -152,6 +158,8 @@ def _take_event(draft: Draft, seq: int, item: Item, beside: Beside) -> None:
     derived = beside.accepted.get(seq) if type_ == item.type else NOTHING
     derived = derive(type_, item.payload) if derived is None else derived
     draft.append_text(type_, text, derived, ts=ts, seq=seq)
+    if seq in beside.owed and type_ == item.type:
+        draft.owe(seq, Call.ACCEPT, beside.owed[seq])
     if seq in beside.left and type_ == item.type:
         draft.warn(WarningKind.TRANSFER_FAILED, beside.left[seq])
 

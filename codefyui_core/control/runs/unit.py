@@ -7,8 +7,11 @@ from sqlalchemy import CursorResult, delete, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 from sqlalchemy.sql import ColumnElement
 
-from codefyui_core.control.db.tables import artifacts, attempts, runs, uploads
+from codefyui_core.control.db.tables import artifacts, attempts, runs, storage_outbox, uploads
+from codefyui_core.runs.events import ArtifactRow
+from codefyui_core.runs.owed import LAST, Owed
 from codefyui_core.runs.record import RunRecord
+from codefyui_core.runs.status import ArtifactState
 from codefyui_core.runs.steps import Change
 
 from .rows import (
@@ -22,6 +25,9 @@ from .rows import (
     records,
     run_changes,
 )
+
+_BACKENDS = ("kind", "name", "backend", "label", "relative_path", "size_bytes", "sha256", "state", "data")
+"""Columns of an artifact that are its backend's to say."""
 
 
 class Stale(Exception):
@@ -63,6 +69,7 @@ class Unit:
         await self._save_run(change)
         await self._save_attempt(change)
         await self._save_events(change)
+        await self._save_owed(change)
         self.changes.append(change)
         self.weight += len(change.events)
         return change.after
@@ -114,12 +121,45 @@ class Unit:
         if files:
             await self.connection.execute(insert(artifacts), files)
 
+    async def _save_owed(self, change: Change) -> None:
+        if change.owed:
+            rows = [
+                {"run_id": change.after.id, **one._asdict(), "call": one.call.value} for one in change.owed
+            ]
+            await self.connection.execute(insert(storage_outbox), rows)
+
     async def known_artifacts(self, run_id: str, ids: Collection[str]) -> frozenset[str]:
         """Those that are listed already."""
         if not ids:
             return frozenset()
         where = (artifacts.c.run_id == run_id, artifacts.c.artifact_id.in_(ids))
         return frozenset(await self.connection.scalars(select(artifacts.c.artifact_id).where(*where)))
+
+    async def owes_end(self, run_id: str, attempt: int) -> bool:
+        """An attempt is over, and its storage backend hasn't settled it yet."""
+        row = storage_outbox.c
+        where = (row.run_id == run_id, row.attempt == attempt, row.seq == LAST)
+        return await self.connection.scalar(select(row.seq).where(*where)) is not None
+
+    async def answered(self, run_id: str, one: Owed) -> bool:
+        """A storage backend has answered. False: it had before, or the run is gone."""
+        row = storage_outbox.c
+        where = (row.run_id == run_id, row.attempt == one.attempt, row.seq == one.seq)
+        result: CursorResult[Any] = await self.connection.execute(delete(storage_outbox).where(*where))
+        return result.rowcount == 1
+
+    async def add_artifact(self, run_id: str, row: ArtifactRow) -> None:
+        """List a file of a run whose log is closed."""
+        values = artifact_values(run_id, None, self.at_ms, row)
+        await self.connection.execute(insert(artifacts).values(**values))
+
+    async def place_artifact(self, run_id: str, row: ArtifactRow, was: ArtifactState) -> bool:
+        """Take over what a storage backend says of a listed file. False: it isn't in that state any more."""
+        values = {name: getattr(row, name) for name in _BACKENDS}
+        where = (artifacts.c.artifact_id == row.artifact_id, artifacts.c.state == was.value)
+        statement = update(artifacts).where(artifacts.c.run_id == run_id, *where).values(**values)
+        result: CursorResult[Any] = await self.connection.execute(statement)
+        return result.rowcount == 1
 
     async def delete_artifact(self, run_id: str, artifact_id: str) -> None:
         """Remove the row of one artifact, and of its upload. Its event stays."""

@@ -166,11 +166,11 @@ def metric_json(row: Row[Any]) -> dict[str, Any]:
 
 
 def artifact_rows(run_id: str, kind: str | None) -> Select[Any]:
-    """Oldest first."""
+    """Oldest first; last those that were listed after the end of the log."""
     found = select(artifacts).where(artifacts.c.run_id == run_id)
     if kind is not None:
         found = found.where(artifacts.c.kind == kind)
-    return found.order_by(artifacts.c.cursor)
+    return found.order_by(artifacts.c.cursor.nulls_last())
 
 
 def artifact_json(row: Row[Any], place: Place) -> dict[str, Any]:

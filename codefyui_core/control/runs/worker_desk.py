@@ -40,7 +40,6 @@ from .places import Places
 from .reasons import Reasons
 from .receipts import Receipts
 from .revoking import rekeying, removal
-from .settling import Settling
 from .stream import Beside, Gap, artifact_of
 from .tasks import Tasks
 from .unit import Unit
@@ -73,7 +72,6 @@ class WorkerDesk:
         fold: Fold,
         receipts: Receipts,
         grants: Grants,
-        settling: Settling,
         places: Places,
         reasons: Reasons,
         workers: WorkerDirectory,
@@ -91,7 +89,6 @@ class WorkerDesk:
         self._fold = fold
         self._receipts = receipts
         self._grants = grants
-        self._settling = settling
         self._places = places
         self._reasons = reasons
         self._workers = workers
@@ -122,7 +119,6 @@ class WorkerDesk:
                 self._settled(change.before)
         for record in filter(None, map(self._board.flights.get, deleted)):
             self._grants.forget((record.id, record.attempt))
-            self._receipts.forget(record.id)
 
     def _carry_out(self, effect: Effect, record: RunRecord) -> None:
         key = (record.id, record.attempt)
@@ -148,12 +144,10 @@ class WorkerDesk:
             return
         key = (before.id, before.attempt)
         self._grants.forget(key)
-        self._receipts.forget(before.id)
         self._unsent.discard(key)
         self._late.get(before.now.place, set()).discard(key)
         if self._board.ghosts.pop(key, None):
             self._kick()
-        self._settling.tell(before)
 
     def send(self, placed: Placed) -> None:
         """The assignment, over the line as it is now. Lost with the line: hello repairs."""
@@ -248,10 +242,7 @@ class WorkerDesk:
         )
         beside = Beside()
         if any(item.kind is ItemKind.TOLD or artifact_of(item) for item in batch.items):
-            looked = await self._look(taken)
-            if looked is None:
-                return None
-            beside = looked
+            beside = await self._look(taken)
         try:
             answer = await self._fold.take_in(taken, beside)
         except CodefyError as error:
@@ -267,8 +258,8 @@ class WorkerDesk:
             self._kick()
         return AckEntry(run_id=batch.run_id, attempt=batch.attempt, seq=answer.position, recorded=recorded)
 
-    async def _look(self, batch: Batch) -> Beside | None:
-        """What its storage backend says of a batch; None: it can't now. A late one isn't shown to it."""
+    async def _look(self, batch: Batch) -> Beside:
+        """What its storage backend says of a batch. A late one isn't shown to it."""
         record = self._board.flights.get(batch.run_id)
         if record is None or record.attempt != batch.attempt or record.state is State.LATE:
             return Beside()

@@ -115,7 +115,6 @@ async def test_a_row_says_whether_it_can_be_fetched(app, crate, state, path, dow
     ("payload", "words"),
     [
         ({"state": "on_worker", "path": "/far/e3.pt"}, ["on worker", "/far/e3.pt"]),
-        ({"state": "arriving"}, ["on its way", "Try again"]),
         ({"state": "missing"}, ["gone"]),
         ({"backend": "s3"}, ["s3", "isn't on", "cdui plugin list"]),
     ],
@@ -124,6 +123,12 @@ async def test_what_is_not_here_is_said_to_be_where_it_is(app, crate, payload, w
     answer = await app.get(f"{path_of(await recorded(app, **payload))}/download")
     detail = answer.refused(409, "artifact.not_here")["detail"]
     assert all(word in detail for word in words)
+
+
+async def test_what_its_backend_could_not_confirm_yet_is_to_be_asked_for_again(app, crate):
+    answer = await app.get(f"{path_of(await recorded(app, state='arriving'))}/download")
+    detail = answer.refused(503, "artifact.arriving")["detail"]
+    assert all(word in detail for word in ("e3.pt", "storage backend", "goes on asking", "try again"))
 
 
 # ---------------------------------------------------------------- downloads
