@@ -1,5 +1,5 @@
-"""Each storage plugin as the only one, on either side, in an environment that has nothing else: no torch, no extra of the
-other plane, no vendor's library that isn't asked for.
+"""Each plugin of storage or connection as the only one, on either side, in an environment that has nothing else: no
+torch, no extra of the other plane, no vendor's library that isn't asked for.
 """
 
 import urllib.request
@@ -174,6 +174,20 @@ def test_an_agent_with_mount_alone_works_in_the_servers_folder_and_says_when_it_
         "worker desk has no `data` mount and has no transfer backend; add `--mount data=...` to its agent, "
         "or install codefyui-storage-transfer there"
     )
+
+
+def test_the_tls_connector_needs_no_library_beyond_the_agents(environment: MakeEnvironment) -> None:
+    said = environment("agent", "connect_tls").run(
+        "-c",
+        "import importlib.util as here\n"
+        "from unittest.mock import MagicMock\n"
+        "from codefyui_core.loading import load\n"
+        "from codefyui_core.plugin import Plane\n"
+        "registry = load(plane=Plane.AGENT)\n"
+        "print(*(type(one.agent(MagicMock())).__name__ for one in registry.connectors.values()))\n"
+        "print(*(option.option.opts[0] for option in registry.agent_options()), here.find_spec('cryptography'))",
+    )
+    assert said.splitlines() == ["DirectAgent TlsAgent", "--ca-fingerprint None"]
 
 
 @pytest.mark.spec("s3/boto3-is-an-optional-extra")

@@ -15,7 +15,6 @@ from codefyui_core.plugin import (
     JsonObject,
     LinkProblem,
     Moment,
-    Purpose,
     Target,
     Trust,
     TrustKind,
@@ -28,9 +27,6 @@ from .diagnosis import mismatch, untrusted
 from .handshakes import PinMismatch, checked, pinned, presented_at
 from .models import Address, parse
 from .pins import given_pins, kept_pins, to_keep
-
-MISMATCH_STATUS = 2
-UNTRUSTED_STATUS = 1
 
 
 class TlsAgent(ConnectorAgent):
@@ -111,16 +107,11 @@ class TlsAgent(ConnectorAgent):
         address = self._address
         if address is None:
             return await super().diagnose(error, moment)
-        enrolling = moment.purpose is Purpose.ENROLL and not moment.accepted_before
         for cause in causes_of(error):
             if isinstance(cause, PinMismatch):
-                problem = mismatch(address, cause, enrolling=enrolling)
-                problem.exit_code = None if moment.accepted_before else MISMATCH_STATUS
-                return problem
+                return mismatch(address, cause, moment)
             if isinstance(cause, ssl.SSLCertVerificationError):
-                problem = untrusted(address, cause, await presented_at(address))
-                problem.exit_code = UNTRUSTED_STATUS if enrolling else None
-                return problem
+                return untrusted(address, cause, await presented_at(address), moment)
         return explain_dial(error, address.place)
 
 

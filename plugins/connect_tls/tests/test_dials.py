@@ -125,6 +125,7 @@ async def test_an_agent_that_was_accepted_before_waits_for_the_right_key(
     proxy.present(self_signed("x"))
     problem = await refused(agent, target(proxy, self_signed("y").fingerprint), RUNNING)
     assert problem.exit_code is None
+    assert "stop this agent and run cdui agent start" in problem.message
 
 
 @pytest.mark.spec("transfer/same-certificate-check-and-pin", "trust/tls-checked-on-file-transfers")
