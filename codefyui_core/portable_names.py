@@ -92,7 +92,8 @@ def spellings(name: str) -> tuple[str, ...]:
 def _check_text(name: str) -> None:
     if "\\" in name:
         raise _bad(name, "it holds a backslash; separate folders with /")
-    if any(unicodedata.category(character) in ("Cc", "Cs") for character in name):
+    plain = name.isascii() and name.isprintable()  # most names are, and there are many of them
+    if not plain and any(unicodedata.category(character) in ("Cc", "Cs") for character in name):
         raise _bad(name, "it holds a control character")
 
 

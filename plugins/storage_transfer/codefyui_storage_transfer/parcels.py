@@ -127,12 +127,12 @@ class Parcels:
 
 async def _manifest(request: web.Request) -> tuple[Manifest, bytes]:
     """And what came with it of the files."""
-    head = bytearray()
+    line, end, begun = bytearray(), b"", b""
     async for chunk in request.content.iter_any():
-        head += chunk
-        if b"\n" in chunk or len(head) > MANIFEST_BYTES:
+        more, end, begun = chunk.partition(b"\n")
+        line += more
+        if end or len(line) >= MANIFEST_BYTES:
             break
-    line, end, begun = bytes(head).partition(b"\n")
     if not end or len(line) >= MANIFEST_BYTES:
         raise CodefyError(
             f"The first line, which says what follows, doesn't end within {MANIFEST_BYTES} bytes.",

@@ -18,8 +18,9 @@ class _Waiting(Generic[T, R]):
 
 
 class Together(Generic[T, R]):
-    """While ``at_once`` loads are under way, what is asked for gathers; the next load takes all of it, up to
-    ``most_bytes()`` and ``most_items``. Nothing waits for more to come.
+    """While a load is under way, what is asked for gathers; the next load takes all of it, up to ``most_bytes()`` and
+    ``most_items``. Up to ``at_once`` are under way, but another one beside others only once it is a quarter full: else
+    one that comes alone just before many cost them a place. Nothing waits for more to come than loads under way.
 
     ``carry`` answers for each item of its load in order, by a result or an error; what it raises, all of them get.
     """
@@ -37,6 +38,8 @@ class Together(Generic[T, R]):
         self._most_items = most_items
         self._most_bytes = most_bytes
         self._waiting: list[_Waiting[T, R]] = []
+        self._n_bytes = 0
+        """Of those that wait."""
         self._under_way: set[asyncio.Task[None]] = set()
 
     async def one(self, item: T, n_bytes: int) -> R:
@@ -45,6 +48,7 @@ class Together(Generic[T, R]):
         """
         waiting: _Waiting[T, R] = _Waiting(item, n_bytes, asyncio.get_running_loop().create_future())
         self._waiting.append(waiting)
+        self._n_bytes += n_bytes
         self._go_on()
         return await waiting.answer
 
@@ -57,12 +61,19 @@ class Together(Generic[T, R]):
         await asyncio.gather(*self._under_way, return_exceptions=True)
 
     def _go_on(self) -> None:
-        while len(self._under_way) < self._at_once and (load := self._next_load()):
+        while self._may_go() and (load := self._next_load()):
             task = asyncio.create_task(self._bring(load))
             self._under_way.add(task)
             task.add_done_callback(self._over)
             for one in load:
                 one.answer.add_done_callback(partial(_let_go, task, load))
+
+    def _may_go(self) -> bool:
+        if not self._under_way:
+            return True
+        if len(self._under_way) >= self._at_once:
+            return False
+        return len(self._waiting) * 4 >= self._most_items or self._n_bytes * 4 >= self._most_bytes()
 
     def _over(self, task: "asyncio.Task[None]") -> None:
         self._under_way.discard(task)
@@ -76,6 +87,7 @@ class Together(Generic[T, R]):
             if load and n_bytes + one.n_bytes > self._most_bytes():
                 break
             del self._waiting[0]
+            self._n_bytes -= one.n_bytes
             if not one.answer.done():
                 load.append(one)
                 n_bytes += one.n_bytes

@@ -69,12 +69,27 @@ async def test_an_item_that_is_larger_than_a_load_goes_alone() -> None:
 
 async def test_so_many_loads_are_under_way_at_once() -> None:
     carrier = Carrier()
-    asked = ask(carrier.together(at_once=2), 1, 2, 3, 4)
+    asked = ask(carrier.together(at_once=2, most_items=8), 1, 2, 3, 4, 5)
     await begun()
-    assert carrier.loads == [[1], [2]]
+    assert carrier.loads == [[1], [2, 3]]
     carrier.go.set()
     await asyncio.gather(*asked)
-    assert carrier.loads == [[1], [2], [3, 4]]
+    assert carrier.loads == [[1], [2, 3], [4, 5]]
+
+
+async def test_a_load_goes_beside_another_only_once_it_is_a_quarter_full() -> None:
+    carrier = Carrier()
+    together = carrier.together(at_once=2, most_items=12, most_bytes=40)
+    asked = ask(together, 1, 2, 3)
+    await begun()
+    assert carrier.loads == [[1]]
+    asked += ask(together, 4, n_bytes=8)
+    await begun()
+    assert carrier.loads == [[1], [2, 3, 4]]
+    asked += ask(together, 5)
+    carrier.go.set()
+    await asyncio.gather(*asked)
+    assert carrier.loads == [[1], [2, 3, 4], [5]]
 
 
 async def test_an_item_that_fails_fails_alone() -> None:
