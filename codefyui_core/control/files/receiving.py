@@ -21,6 +21,7 @@ from codefyui_core.plugin.storage import Arrived, Arriving, Coming
 from . import parts
 from .parcels import Parcel
 from .parts import Begun, Elsewhere, Part
+from .turns import Turns
 from .upload_rows import CHOSEN, PLACED, UploadRows
 
 GATHER_BYTES = 1 << 20
@@ -42,7 +43,7 @@ class Receiving:
     def __init__(self, db: Database, *, limit_bytes: int) -> None:
         self._rows = UploadRows(db)
         self._limit_bytes = limit_bytes
-        self._turns: dict[Key, asyncio.Lock] = {}
+        self._turns = Turns[Key]()
         self._begun: dict[Key, Begun] = {}
         """Of unfinished files that have a row: what this process knows needn't be read."""
 
@@ -53,7 +54,7 @@ class Receiving:
         return await asyncio.to_thread(parts.size_of, file)
 
     async def append(self, file: Arriving, offset: int, chunks: AsyncIterator[bytes]) -> int:
-        async with self._turn(file):
+        async with self._turns.of(_key(file)):
             begun = self._begun.pop(_key(file), None)
             known = None
             if begun is None or begun.n_bytes != offset:
@@ -72,7 +73,7 @@ class Receiving:
                     self._begun[_key(file)] = begun
 
     async def finish(self, file: Arriving, *, size_bytes: int, sha256: Sha256 | None) -> Arrived:
-        async with self._turn(file):
+        async with self._turns.of(_key(file)):
             begun = self._begun.pop(_key(file), None)
             row = None if begun is not None else await self._rows.find(file.run_id, file.key)
             if row is not None and row["state"] == CHOSEN:
@@ -93,10 +94,9 @@ class Receiving:
         files = {one.file.key: one.file for one in coming if isinstance(one.file, Arriving)}
         if len(files) < sum(isinstance(one.file, Arriving) for one in coming):
             raise CodefyError("Two of the files have one key.", code="request.invalid")
-        async with contextlib.AsyncExitStack() as turns:
-            for key in sorted(files):  # in one order, so that no two wait for each other
-                await turns.enter_async_context(self._turn(files[key]))
-                self._begun.pop(_key(files[key]), None)
+        async with self._turns.of(*map(_key, files.values())):
+            for file in files.values():
+                self._begun.pop(_key(file), None)
             return await Parcel(self._rows, run, coming, self._place).taken(chunks, agreed)
 
     async def arrived(self, run: RunId, key: str) -> Arrived | None:
@@ -115,7 +115,7 @@ class Receiving:
         await self.forget(RunId(run_id))
 
     async def _drop(self, file: Arriving) -> None:
-        async with self._turn(file):
+        async with self._turns.of(_key(file)):
             self._begun.pop(_key(file), None)
             await asyncio.to_thread(parts.remove, file)
             await self._rows.drop(file)
@@ -225,17 +225,6 @@ class Receiving:
         await self._rows.keep(file, PLACED, values)
         await asyncio.to_thread(parts.remove, file)
         return await self._rows.find(file.run_id, file.key)
-
-    @contextlib.asynccontextmanager
-    async def _turn(self, file: Arriving) -> AsyncIterator[None]:
-        """One at a time a file: a repetition may come while the first try still runs."""
-        lock = self._turns.setdefault(_key(file), asyncio.Lock())
-        try:
-            async with lock:
-                yield
-        finally:
-            if not lock.locked():
-                self._turns.pop(_key(file), None)
 
 
 def _key(file: Arriving) -> Key:
