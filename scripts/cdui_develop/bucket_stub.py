@@ -59,6 +59,10 @@ def _md5(data: bytes) -> str:
     return hashlib.md5(data, usedforsecurity=False).hexdigest()
 
 
+def _meta(asked: Asked) -> dict[str, str]:
+    return {name: text for name, text in asked.headers.items() if name.startswith("x-amz-meta-")}
+
+
 def sts_error(code: str, status: int = 403) -> Says:
     text = (
         '<ErrorResponse xmlns="https://sts.amazonaws.com/doc/2011-06-15/">'
@@ -81,6 +85,8 @@ class Stub:
     """Of temporary keys; None: as asked."""
     clock: Callable[[], datetime] = lambda: datetime.now(UTC)
     _n_keys: int = 0
+    _meta: dict[str, dict[str, str]] = field(default_factory=dict)
+    """Of multipart uploads, also of those that ended."""
 
     def __post_init__(self) -> None:
         self._lock = threading.Lock()
@@ -107,6 +113,12 @@ class Stub:
     def assumed(self) -> list[dict[str, str]]:
         return [one.form for one in self.asked if one.method == "POST" and one.path == "/"]
 
+    def lose(self, asked: Asked) -> Says:
+        """Do it, and let the answer get lost."""
+        with self._lock:
+            self._do(asked)
+        return error("InternalError", 500)
+
     def answer(self, asked: Asked) -> Says:
         with self._lock:
             self.asked.append(asked)
@@ -124,11 +136,12 @@ class Stub:
         if asked.method == "PUT":
             if asked.headers.get("if-none-match") == "*" and asked.path in self.objects:
                 return error("PreconditionFailed", 412)
-            meta = {name: text for name, text in asked.headers.items() if name.startswith("x-amz-meta-")}
-            return self._keep(asked.path, asked.body, meta)
+            return self._keep(asked.path, asked.body, _meta(asked))
         if asked.method == "DELETE":
             self.objects.pop(asked.path, None)
             return Says(204)
+        if "list-type" in asked.query:
+            return self._list(asked)
         if asked.path not in self.objects:
             return error("NoSuchKey", 404)
         return self._give(asked)
@@ -145,10 +158,25 @@ class Stub:
             return Says(body=body, headers=headers)
         return Says(206, body[int(first) : int(last) + 1 if last else None], headers)
 
+    def _list(self, asked: Asked) -> Says:
+        bucket, query = f"{asked.path.rstrip('/')}/", asked.query
+        keys = sorted(path.removeprefix(bucket) for path in self.objects if path.startswith(bucket))
+        after = query.get("start-after", "")
+        wanted = [key for key in keys if key.startswith(query.get("prefix", "")) and key > after]
+        count = int(query.get("max-keys", "1000"))
+        entries = "".join(
+            f"<Contents><Key>{key}</Key><Size>{len(self.objects[bucket + key][0])}</Size></Contents>"
+            for key in wanted[:count]
+        )
+        truncated = "true" if len(wanted) > count else "false"
+        text = f"<ListBucketResult><IsTruncated>{truncated}</IsTruncated>{entries}</ListBucketResult>"
+        return Says(body=text.encode())
+
     def _multipart(self, asked: Asked) -> Says:
         if asked.method == "POST" and "uploads" in asked.query:
-            upload_id = f"upload-{len(self.uploads) + 1}"
+            upload_id = f"upload-{len(self._meta) + 1}"
             self.uploads[upload_id] = {}
+            self._meta[upload_id] = _meta(asked)
             text = f"<R><UploadId>{upload_id}</UploadId><Key>{asked.key}</Key></R>"
             return Says(body=text.encode())
         parts = self.uploads.get(asked.query["uploadId"])
@@ -164,7 +192,7 @@ class Stub:
             return Says(204)
         whole = b"".join(body for _, body in sorted(parts.items()))
         etag = f"{_md5(whole)}-{len(parts)}"
-        self._keep(asked.path, whole, {}, etag)
+        self._keep(asked.path, whole, self._meta[asked.query["uploadId"]], etag)
         return Says(body=f'<R><ETag>"{etag}"</ETag><Key>{asked.key}</Key></R>'.encode())
 
     def _assume(self, asked: Asked) -> Says:

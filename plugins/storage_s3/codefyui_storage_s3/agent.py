@@ -5,7 +5,9 @@ Keys are in memory alone: in no file, no log, no environment.
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -26,24 +28,26 @@ from codefyui_core.plugin import (
 )
 
 from .client import BucketClient, Keys, boto3_version
-from .fetching import Fetch
+from .fetching import RANGE_BYTES, Fetch
 from .models import S3Facts, S3Grant, S3Receipt, S3Ticket, UploadBegun, UploadNotes, input_key, output_key
-from .naming import Names
+from .naming import Names, mark_of
 from .problems import AlreadyThere, Missing, NotOffered
 from .store_time import StoreTime
 from .threads import Threads
-from .uploading import ONE_PIECE_BYTES, Parts, Sent, send_whole
+from .uploading import ONE_PIECE_BYTES, SMALL_BYTES, Parts, Sent, send_whole
 
 THREADS = 16
 PARTS_AT_ONCE = 6
-"""Of all uploads of one run: bounds their memory."""
+"""Of all uploads of one run, and files that aren't small: bounds their memory."""
+LARGE_AT_ONCE = 4
+"""Inputs of one run that come in ranges."""
 
 
 class S3Agent(StorageAgent[S3Ticket, S3Receipt, S3Grant, S3Facts]):
     """Offered where boto3 is installed."""
 
-    parallel = 8
-    """Small files wait for answers most of their time."""
+    parallel = THREADS
+    """Small files wait for answers most of their time. Large ones wait for each other."""
 
     def __init__(self, host: AgentStoreHost) -> None:
         self._host = host
@@ -88,6 +92,7 @@ class S3Session(StorageSession[S3Receipt, S3Grant]):
         self._client: BucketClient | None = None
         self._store_time = StoreTime()
         self._slots = asyncio.Semaphore(PARTS_AT_ONCE)
+        self._large = asyncio.Semaphore(LARGE_AT_ONCE)
         self._names = Names()
 
     async def renewed(self, grant: S3Grant) -> None:
@@ -112,7 +117,8 @@ class S3Session(StorageSession[S3Receipt, S3Grant]):
         key = input_key(self._ticket.prefix, item.sha256)
         fetch = Fetch(key=key, size_bytes=item.size_bytes, into=into, client=self._newest, progress=progress)
         try:
-            return await fetch.run()
+            async with self._large if item.size_bytes > RANGE_BYTES else nullcontext():
+                return await fetch.run()
         except Missing as error:
             raise Refused(f"{item.name} is no longer in the bucket: {error}; queue the run again") from None
 
@@ -125,57 +131,86 @@ class S3Session(StorageSession[S3Receipt, S3Grant]):
             relative_path=output.relative_path,
         )
         begun = _read(notes.read())
+        for key in () if begun is None else begun.taken:
+            self._names.taken(key)
+        mark = mark_of(output.key)
         for key, own in self._names.for_output(base, output.key, None if begun is None else begun.key):
+            upload = _Upload(
+                path=path,
+                key=key,
+                mark=mark,
+                taken=self._names.all_taken(base),
+                notes=notes,
+                progress=progress,
+            )
             try:
-                receipt = await self._send_absent(key, path, notes, progress, own=own)
+                sent = await self._send_absent(upload, own=own)
             except AlreadyThere:
                 self._names.taken(key)
             else:
                 self._names.stored(key)
-                return receipt
+                return _receipt(upload, sent)
         raise AssertionError("there is always a next number")
 
-    async def _send_absent(
-        self, key: str, path: Path, notes: Notes, progress: Progress, *, own: bool
-    ) -> S3Receipt:
+    async def _send_absent(self, upload: "_Upload", *, own: bool) -> Sent:
         """Raises: AlreadyThere, unless what is there is the output's own."""
         try:
-            return await self._send(key, path, notes, progress, only_if_absent=not own)
+            return await self._send(upload, only_if_absent=not own)
         except NotOffered:  # stores that don't know If-None-Match
-            return await self._send(key, path, notes, progress, only_if_absent=False)
+            return await self._send(upload, only_if_absent=False)
 
-    async def _send(
-        self, key: str, path: Path, notes: Notes, progress: Progress, *, only_if_absent: bool
-    ) -> S3Receipt:
-        client = self._newest()
-        sent = await self._threads.run(_send_small, client, key, path, progress, only_if_absent)
+    async def _send(self, upload: "_Upload", *, only_if_absent: bool) -> Sent:
+        send = partial(_send_below, upload=upload, only_if_absent=only_if_absent)
+        sent = await self._threads.run(send, SMALL_BYTES, self._newest())
         if sent is None:
-            parts = Parts(
-                path=path,
-                size_bytes=(await self._threads.run(path.stat)).st_size,
-                key=key,
-                client=self._newest,
-                memory=_Memory(self._host, self._attempt, notes),
-                slots=self._slots,
-                progress=progress,
-                only_if_absent=only_if_absent,
-            )
-            sent = await parts.send(_read(notes.read()))
-        return _receipt(key, sent)
+            async with self._slots:
+                sent = await self._threads.run(send, ONE_PIECE_BYTES, self._newest())
+        if sent is not None:
+            return sent
+        parts = Parts(
+            path=upload.path,
+            size_bytes=(await self._threads.run(upload.path.stat)).st_size,
+            key=upload.key,
+            client=self._newest,
+            memory=_Memory(self._host, self._attempt, upload.notes),
+            slots=self._slots,
+            progress=upload.progress,
+            only_if_absent=only_if_absent,
+            mark=upload.mark,
+            taken=upload.taken,
+        )
+        return await parts.send(_read(upload.notes.read()))
 
 
-def _send_small(
-    client: BucketClient, key: str, path: Path, progress: Progress, only_if_absent: bool
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Upload:
+    """One file under one key."""
+
+    path: Path
+    key: str
+    mark: str
+    taken: tuple[str, ...]
+    notes: Notes
+    progress: Progress
+
+
+def _send_below(
+    limit_bytes: int, client: BucketClient, *, upload: _Upload, only_if_absent: bool
 ) -> Sent | None:
-    """Blocking. None: the file isn't small."""
-    if path.stat().st_size >= ONE_PIECE_BYTES:
+    """Blocking, so that a small file costs one turn of a thread. None: it isn't below the limit."""
+    if upload.path.stat().st_size >= limit_bytes:
         return None
-    return send_whole(client, key, path.read_bytes(), progress, only_if_absent=only_if_absent)
+    data = upload.path.read_bytes()
+    return send_whole(
+        client, upload.key, data, upload.progress, only_if_absent=only_if_absent, mark=upload.mark
+    )
 
 
-def _receipt(key: str, sent: Sent) -> S3Receipt:
+def _receipt(upload: _Upload, sent: Sent) -> S3Receipt:
     return S3Receipt(
-        key=key,
+        key=upload.key,
+        mark=upload.mark,
+        taken=upload.taken,
         sha256=sent.sha256,
         size_bytes=sent.size_bytes,
         etag=sent.etag,

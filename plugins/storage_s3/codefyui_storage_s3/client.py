@@ -216,7 +216,7 @@ def _config(service: str, bucket: Bucket, *, parameter_validation: bool) -> Any:
         retries={"total_max_attempts": 1, "mode": "standard"},
         connect_timeout=CONNECT_S,
         read_timeout=READ_S,
-        max_pool_connections=16,
+        max_pool_connections=32,
         # Newer botocore adds checksums that other stores than AWS refuse, or write into the file as its last bytes
         # (boto3 issues 4401 and 4435). Not redundant: without these two lines uploads to such stores are damaged.
         request_checksum_calculation="when_required",

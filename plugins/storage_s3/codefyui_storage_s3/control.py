@@ -14,7 +14,6 @@ from codefyui_core.plugin import (
     ControlStoreHost,
     Discard,
     DiscardReason,
-    InputItem,
     JsonObject,
     Offer,
     Output,
@@ -33,7 +32,8 @@ from codefyui_core.plugin import (
     WorkerView,
 )
 
-from .client import Answer, BucketClient
+from .accepting import first_whole, whole_at
+from .client import BucketClient
 from .credentials import Issuer, own_keys
 from .inputs import Inputs
 from .models import (
@@ -56,11 +56,10 @@ from .settings import Download, S3Settings
 from .standing import Standing, Working
 from .store_time import WORTH_SAYING, StoreTime, clock_off
 from .style import styles_to_try
-from .threads import Threads, each
+from .threads import Threads
 from .unfinished import INPUTS, ROOM, Unfinished, Upload, owner_of
 
-THREADS = 8
-INPUTS_AT_ONCE = 4
+THREADS = 24
 SWEEP_S = 60.0
 """Between two tries to abort what couldn't be reached."""
 
@@ -105,17 +104,11 @@ class S3Control(StorageControl[S3Ticket, S3Receipt, S3Grant, S3Facts]):
     ) -> Staged[S3Ticket, S3Grant]:
         working = self._standing.working()
         items = await self._host.inputs(run)
-        await self._put(working, items)
-        ticket = S3Ticket(inputs=items, bucket=working.bucket, prefix=working.settings.s3_prefix)
-        client = self._client(working.bucket, working.settings)
+        client, prefix = self._client(working.bucket, working.settings), working.settings.s3_prefix
+        await self._inputs.put_all(client, prefix, items, self._host.input_path)
+        ticket = S3Ticket(inputs=items, bucket=working.bucket, prefix=prefix)
         grant = await self._issuer.issue(working.settings, ticket, run.id, client)
         return Staged(ticket=ticket, grant=grant)
-
-    async def _put(self, working: Working, items: tuple[InputItem, ...]) -> None:
-        client, prefix = self._client(working.bucket, working.settings), working.settings.s3_prefix
-        contents = {item.sha256: item for item in items}.values()
-        puts = (self._inputs.put(client, prefix, item, self._host.input_path(item)) for item in contents)
-        await each(puts, INPUTS_AT_ONCE)
 
     async def renew(self, given: Assignment[S3Ticket]) -> S3Grant:
         settings, ticket = self._host.settings(S3Settings), given.ticket
@@ -143,14 +136,13 @@ class S3Control(StorageControl[S3Ticket, S3Receipt, S3Grant, S3Facts]):
             name=output.name,
             relative_path=output.relative_path,
         )
-        key = receipt.key or base
-        if not is_named_after(key, base):
-            raise Refused(f"{key!r} is no key that {output.name} may have")
-        found = await self._current(ticket.bucket).call("head_object", key)
-        if not _is_what_was_sent(receipt, found):
-            raise Refused(f"{key} in bucket {ticket.bucket.name} is not what its worker uploaded")
+        sent_to = receipt.key or base
+        for key in (sent_to, *receipt.taken):
+            if not is_named_after(key, base):
+                raise Refused(f"{key!r} is no key that {output.name} may have")
+        key = await self._key_of(given, output, sent_to, receipt)
         if receipt.upload_id:
-            await self._unfinished.done(_owner(given), key, receipt.upload_id)
+            await self._unfinished.done(_owner(given), sent_to, receipt.upload_id)
         return StoredObject(
             key=output.key,
             kind=output.kind,
@@ -160,6 +152,17 @@ class S3Control(StorageControl[S3Ticket, S3Receipt, S3Grant, S3Facts]):
             sha256=receipt.sha256,
             data=StoredIn(bucket=ticket.bucket.name, prefix=ticket.prefix).to_json(),
         )
+
+    async def _key_of(
+        self, given: Assignment[S3Ticket], output: Output, sent_to: str, receipt: S3Receipt
+    ) -> str:
+        client = self._current(given.ticket.bucket)
+        if not receipt.taken:
+            return await whole_at(client, sent_to, receipt)
+        for listed in await self._host.stored(given.run.id):
+            if listed.key == output.key:  # the receipt came before
+                return listed.relative_path
+        return await first_whole(client, sent_to, receipt)
 
     async def settled(self, given: Assignment[S3Ticket]) -> None:
         try:
@@ -279,15 +282,3 @@ class S3Control(StorageControl[S3Ticket, S3Receipt, S3Grant, S3Facts]):
 
 def _owner(given: Assignment[S3Ticket]) -> str:
     return owner_of(given.run.id, given.attempt.number)
-
-
-def _is_what_was_sent(receipt: S3Receipt, found: Answer) -> bool:
-    """Size and hash of a file sent in one piece; the bucket's own mark of one sent in parts, whose hash is known only after
-    its last part.
-    """
-    if receipt.sha256 is None or receipt.size_bytes != found["ContentLength"]:
-        return False
-    digest = found.get("Metadata", {}).get("sha256")
-    if digest is not None:
-        return bool(digest == receipt.sha256)
-    return bool(receipt.etag) and receipt.etag == found.get("ETag")

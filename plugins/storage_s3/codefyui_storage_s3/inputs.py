@@ -2,20 +2,25 @@
 
 import asyncio
 import hashlib
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager, nullcontext, suppress
 from pathlib import Path
 
 from codefyui_core.plugin import InputItem, Refused, StorageProblem
 
 from .body import Unwatched
 from .client import BucketClient
+from .looking import look
 from .models import UploadBegun, UploadNotes, input_key
 from .problems import AlreadyThere, Missing, NotOffered
+from .threads import each
 from .unfinished import INPUTS, Unfinished
-from .uploading import ONE_PIECE_BYTES, Parts, send_whole
+from .uploading import ONE_PIECE_BYTES, SMALL_BYTES, Parts, send_whole
 
+AT_ONCE = 16
+"""Small ones wait for answers most of their time."""
 PARTS_AT_ONCE = 4
+"""And files that aren't small: bounds the memory."""
 
 
 class Inputs:
@@ -26,14 +31,33 @@ class Inputs:
         self._busy: dict[tuple[str, str, str], asyncio.Lock] = {}
         self._slots = asyncio.Semaphore(PARTS_AT_ONCE)
 
-    async def put(self, client: BucketClient, prefix: str, item: InputItem, path: Path) -> None:
-        """Make sure that it is there and whole.
+    async def put_all(
+        self,
+        client: BucketClient,
+        prefix: str,
+        items: Iterable[InputItem],
+        path_of: Callable[[InputItem], Path],
+    ) -> None:
+        """Make sure that all are there and whole. Raises: as ``put``."""
+        contents = {item.sha256: item for item in items}
+        known = await look(client, prefix, contents.values())
+        puts = (
+            self.put(client, prefix, item, path_of(item), absent=item.sha256 in known.absent)
+            for item in contents.values()
+            if item.sha256 not in known.there
+        )
+        await each(puts, AT_ONCE)
+
+    async def put(
+        self, client: BucketClient, prefix: str, item: InputItem, path: Path, *, absent: bool = False
+    ) -> None:
+        """Make sure that it is there and whole. ``absent``: it wasn't a moment ago.
 
         Raises: StorageProblem; Refused when the file isn't what it was when it was hashed.
         """
         key = input_key(prefix, item.sha256)
         async with self._alone(client, key):
-            if await self._is_there(client, key, item):
+            if not absent and await self._is_there(client, key, item):
                 return
             try:
                 await self._send(client, key, item, path, only_if_absent=True)
@@ -65,7 +89,8 @@ class Inputs:
         self, client: BucketClient, key: str, item: InputItem, path: Path, *, only_if_absent: bool
     ) -> None:
         if item.size_bytes < ONE_PIECE_BYTES:
-            await client.threads.run(_send_small, client, key, item, path, only_if_absent)
+            async with self._slots if item.size_bytes >= SMALL_BYTES else nullcontext():
+                await client.threads.run(_send_small, client, key, item, path, only_if_absent)
             return
         memory = _Recorded(self._unfinished)
         parts = Parts(

@@ -59,14 +59,22 @@ class S3Grant(Grant):
     """None: the keys read the inputs."""
 
 
+Key = Annotated[str, Field(max_length=2048)]
+MOST_TAKEN = 16
+
+
 class S3Receipt(Receipt):
     """What the bucket answered to an upload."""
 
-    key: str = Field(default="", max_length=2048)
+    key: Key = ""
     """Of the object; empty: the one that follows from its name."""
     etag: str = Field(default="", max_length=256)
     upload_id: str = Field(default="", max_length=2048)
     """Of a multipart upload; empty for a file sent in one piece."""
+    mark: str = Field(default="", max_length=64)
+    """That the object bears, and no object of another output."""
+    taken: tuple[Key, ...] = Field(default=(), max_length=MOST_TAKEN)
+    """Keys of its name that weren't free: what is there may be this output, from a try whose answer was lost."""
 
 
 class S3Facts(Facts):
@@ -79,7 +87,7 @@ class S3Facts(Facts):
 class UploadBegun(Model):
     """Told before the first part goes, so that the control plane can abort what a worker leaves."""
 
-    key: str = Field(max_length=2048)
+    key: Key
     upload_id: str = Field(min_length=1, max_length=2048)
 
     def to_json(self) -> JsonObject:
@@ -96,6 +104,12 @@ class UploadNotes(Model):
     part_bytes: Annotated[int, Field(gt=0)]
     etags: dict[int, str] = Field(default_factory=dict)
     """Part number (from 1) -> what the bucket answered."""
+    taken: tuple[Key, ...] = ()
+    """Keys that weren't free before this one was tried."""
+
+    @property
+    def n_parts(self) -> int:
+        return -(-self.size_bytes // self.part_bytes)
 
     def to_json(self) -> JsonObject:
         return self.model_dump(mode="json")

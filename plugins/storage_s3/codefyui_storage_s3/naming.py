@@ -1,17 +1,29 @@
 """Which key an output gets when others of its run have the same name: a run may record ``epoch-1.pt`` of two loops, or one
 file as it was at several times. Pure.
+
+A store that is asked for an absent object says that a key is taken, and not by what. It may be the output itself, when
+the answer to an earlier try was lost; a worker's keys read nothing of what it wrote. So each object bears the mark of its
+output, and the control plane, which sees it, is told which keys were taken.
 """
 
+import hashlib
 import re
 from collections.abc import Iterator
 from itertools import count
 from pathlib import PurePosixPath
+
+from .models import MOST_TAKEN
 
 
 def numbered(key: str, number: int) -> str:
     """``best.pt``, ``best-1.pt``, ``best-2.pt``, …"""
     path = PurePosixPath(key)
     return str(path.with_stem(f"{path.stem}-{number}")) if number else key
+
+
+def mark_of(output: str) -> str:
+    """Of the output with this key, which may be any text."""
+    return hashlib.sha256(output.encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
 def is_named_after(key: str, base: str) -> bool:
@@ -28,7 +40,7 @@ class Names:
 
     def __init__(self) -> None:
         self._owners: dict[str, str | None] = {}
-        """Key -> the output that has it; None: something that was there."""
+        """Key -> the output that has it; None: it was taken."""
         self._stored: set[str] = set()
         """Keys whose object is known to be their owner's."""
         self._next: dict[str, int] = {}
@@ -52,6 +64,11 @@ class Names:
 
     def taken(self, key: str) -> None:
         self._owners[key] = None
+
+    def all_taken(self, base: str) -> tuple[str, ...]:
+        """Of one name, the last ones: a try that was lost had the first that was free."""
+        taken = [key for key, owner in self._owners.items() if owner is None and is_named_after(key, base)]
+        return tuple(taken[-MOST_TAKEN:])
 
     def stored(self, key: str) -> None:
         self._stored.add(key)

@@ -18,14 +18,17 @@ from codefyui_core.plugin import Corrupt, Progress, Refused, Sha256, TransferSto
 from .body import Sending
 from .client import BucketClient
 from .models import UploadNotes
-from .problems import UploadGone
+from .problems import AlreadyThere, UploadGone
 
 ONE_PIECE_BYTES = 16 << 20
 """Files below go in one request."""
 PART_BYTES = 16 << 20
+MARK = "output"
 MOST_PARTS = 10_000
-_IN_MEMORY_BYTES = 1 << 20
-"""Bodies below are handed over whole: no use in asking whether the bucket wants them."""
+SMALL_BYTES = 1 << 20
+"""Files below are many: their bodies are handed over whole, as there is no use in asking whether the bucket wants them,
+and they wait for no room in memory.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +64,7 @@ def send_whole(
     progress: Progress,
     *,
     only_if_absent: bool = False,
+    mark: str = "",
 ) -> Sent:
     """Blocking, so that a small file costs one turn of a thread.
 
@@ -68,12 +72,12 @@ def send_whole(
     """
     digest = Sha256(hashlib.sha256(data).hexdigest())
     condition = {"IfNoneMatch": "*"} if only_if_absent else {}
-    small = len(data) < _IN_MEMORY_BYTES
+    small = len(data) < SMALL_BYTES
     answer = client.ask(
         "put_object",
         key,
         Body=data if small else Sending(data, progress),
-        Metadata={"sha256": digest},
+        Metadata={"sha256": digest, **marked(mark)},
         **condition,
     )
     if small:
@@ -84,6 +88,11 @@ def send_whole(
         if md5 != etag.strip('"'):
             raise Corrupt(f"{key}: the bucket stored other bytes than were sent")
     return Sent(sha256=digest, size_bytes=len(data), etag=etag)
+
+
+def marked(mark: str) -> dict[str, str]:
+    """Metadata of an object."""
+    return {MARK: mark} if mark else {}
 
 
 def _is_md5(etag: str) -> bool:
@@ -107,8 +116,12 @@ class Parts:
         progress: Progress,
         only_if_absent: bool = False,
         expected: Sha256 | None = None,
+        mark: str = "",
+        taken: tuple[str, ...] = (),
     ) -> None:
-        """``slots`` bounds the parts in memory. With ``expected``, a file of another hash is never completed."""
+        """``slots`` bounds the parts in memory. With ``expected``, a file of another hash is never completed. ``taken`` is
+        kept in the notes.
+        """
         self._path = path
         self._size = size_bytes
         self._key = key
@@ -118,11 +131,14 @@ class Parts:
         self._progress = progress
         self._condition: dict[str, Any] = {"IfNoneMatch": "*"} if only_if_absent else {}
         self._expected = expected
+        self._mark = mark
+        self._taken = taken
 
     async def send(self, notes: UploadNotes | None) -> Sent:
         """``notes`` of an earlier try.
 
-        Raises: StorageProblem; Refused when the file changes meanwhile.
+        Raises: StorageProblem; Refused when the file changes meanwhile; AlreadyThere also when it may be this file that is
+        there.
         """
         bucket = self._client().bucket
         if notes is not None and (notes.key, notes.size_bytes, notes.bucket) == (
@@ -132,19 +148,23 @@ class Parts:
         ):
             try:
                 return await self._go_on(notes)
-            except UploadGone:
-                pass  # aborted meanwhile, by a rule of the bucket or a person
+            except (
+                UploadGone
+            ):  # aborted meanwhile, by a rule of the bucket or a person; or completed, and the answer lost
+                if self._condition and len(notes.etags) == notes.n_parts:
+                    raise AlreadyThere(f"{self._key}: its upload may be completed") from None
         return await self._go_on(await self._begin())
 
     async def _begin(self) -> UploadNotes:
         client = self._client()
-        answer = await client.call("create_multipart_upload", self._key)
+        answer = await client.call("create_multipart_upload", self._key, Metadata=marked(self._mark))
         notes = UploadNotes(
             bucket=client.bucket,
             key=self._key,
             upload_id=answer["UploadId"],
             size_bytes=self._size,
             part_bytes=part_bytes_for(self._size),
+            taken=self._taken,
         )
         await self._memory.begun(notes)
         return notes
@@ -173,7 +193,7 @@ class Parts:
         digest = hashlib.sha256()
         tasks: list[asyncio.Task[None]] = []
         try:
-            for number in range(1, -(-self._size // notes.part_bytes) + 1):
+            for number in range(1, notes.n_parts + 1):
                 await self._slots.acquire()
                 if any(_failed(task) for task in tasks):
                     self._slots.release()
