@@ -1,15 +1,21 @@
-"""A file that is read and hashed by threads while what was read before is under way."""
+"""A file that is read in a thread while what was read before is under way."""
 
 import asyncio
 import hashlib
 from collections.abc import AsyncGenerator, Callable
+from functools import partial
 from io import FileIO
 from typing import TypeVar
 
 from codefyui_core.plugin import Refused, Sha256
 
+from .blocks import BLOCK_BYTES, head_of
+from .models import MIB
+
 T = TypeVar("T")
-READ_BYTES = 1 << 20
+READ_BYTES = MIB
+HASH_BYTES = 64 * MIB
+"""By a thread at once, so that whoever stops the transfer waits for no more."""
 
 
 async def through(work: Callable[[], T]) -> T:
@@ -22,50 +28,49 @@ async def through(work: Callable[[], T]) -> T:
         raise
 
 
-class HashedFile:
-    """Any part of a file may be read, any part again; each byte is hashed once, in order."""
+async def blocks(file: FileIO, start: int, n_bytes: int) -> AsyncGenerator[tuple[bytes, bytes]]:
+    """The heads and blocks of a part of a file, each read while the one before is used.
 
-    def __init__(self, file: FileIO, size_bytes: int) -> None:
-        self._file = file
-        self._size_bytes = size_bytes
-        self._digest = hashlib.sha256()
-        self._hashed = 0
+    Raises: Refused when the file has become shorter.
+    """
+    end = start + n_bytes
+    ahead = asyncio.ensure_future(asyncio.to_thread(_block, file, start, end))
+    try:
+        while start < end:
+            head, block = await asyncio.shield(ahead)
+            start += len(block)
+            ahead = asyncio.ensure_future(asyncio.to_thread(_block, file, start, end))
+            yield head, block
+    finally:
+        await asyncio.wait({ahead})
+        ahead.exception()
 
-    async def part(self, start: int, n_bytes: int) -> AsyncGenerator[bytes]:
-        """The bytes from ``start`` on, each piece read while the one before is used.
 
-        Raises: Refused when the file has become shorter.
-        """
-        await through(lambda: self._hash_until(start))
-        end = start + n_bytes
-        ahead = asyncio.ensure_future(asyncio.to_thread(self._read, start, end))
-        try:
-            while start < end:
-                data = await asyncio.shield(ahead)
-                start += len(data)
-                ahead = asyncio.ensure_future(asyncio.to_thread(self._read, start, end))
-                yield data
-        finally:
-            await asyncio.wait({ahead})
-            ahead.exception()
+def _block(file: FileIO, start: int, end: int) -> tuple[bytes, bytes]:
+    block = _read(file, start, min(BLOCK_BYTES, end - start))
+    return head_of(block), block
 
-    async def sha256(self) -> Sha256:
-        """Of the whole file."""
-        await through(lambda: self._hash_until(self._size_bytes))
-        return Sha256(self._digest.hexdigest())
 
-    def _hash_until(self, end: int) -> None:
-        while self._hashed < end:
-            self._read(self._hashed, end)
+async def sha256_of_file(file: FileIO, size_bytes: int) -> Sha256:
+    """Raises: Refused when the file has become shorter."""
+    digest = hashlib.sha256()
 
-    def _read(self, start: int, end: int) -> bytes:
-        if start >= end:
-            return b""
-        self._file.seek(start)
-        data = self._file.read(min(READ_BYTES, end - start))
-        if not data:
-            raise Refused(f"{self._file.name} became shorter while it was sent")
-        if start <= self._hashed < start + len(data):
-            self._digest.update(memoryview(data)[self._hashed - start :])
-            self._hashed = start + len(data)
-        return data
+    def hash_until(start: int, end: int) -> None:
+        while start < end:
+            digest.update(_read(file, start, min(READ_BYTES, end - start)))
+            start += READ_BYTES
+
+    for start in range(0, size_bytes, HASH_BYTES):
+        await through(partial(hash_until, start, min(start + HASH_BYTES, size_bytes)))
+    return Sha256(digest.hexdigest())
+
+
+def _read(file: FileIO, start: int, n_bytes: int) -> bytes:
+    file.seek(start)
+    data = file.read(n_bytes)
+    while len(data) < n_bytes:
+        more = file.read(n_bytes - len(data))
+        if not more:
+            raise Refused(f"{file.name} became shorter while it was sent")
+        data += more
+    return data

@@ -8,6 +8,7 @@ from pydantic_settings import SettingsConfigDict
 from codefyui_core.plugin import Facts, Model, PluginSettings, Sha256, Ticket
 
 KIB, MIB = 1024, 1024 * 1024
+LEAST_BLOCK_BYTES = 64 * KIB
 UPLOAD_PATH = "/api/runs/{run_id}/artifacts/upload"
 PARCEL_PATH = "/api/runs/{run_id}/artifacts/parcel"
 MANIFEST_BYTES = 256 * KIB
@@ -68,8 +69,12 @@ class UploadQuery(BaseModel):
     offset: Annotated[int, Field(ge=0)] | None = None
     """Where in the file the body belongs. Without it the body is the whole file."""
     size: Annotated[int, Field(ge=0)] | None = None
-    """Of the whole file, in bytes; with ``sha256`` it says that this was the last piece."""
-    sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] | None = None
+    """Of the whole file, in bytes; with the piece that reaches it, or with ``sha256``, it says that this was the last."""
+    sha256: Annotated[Sha256, Field(pattern=r"^[0-9a-f]{64}$")] | None = None
+    """Of the whole file. It can do without where a broken line or a restart didn't cut it in two."""
+    block_bytes: Annotated[int, Field(ge=LEAST_BLOCK_BYTES, le=4 * MIB)] | None = None
+    """The body comes in blocks of so many bytes, the last one may have fewer, each behind its CRC-32C (4 bytes, the most
+    significant first). A damaged one and what follows is refused. Without it the body is the file's bytes."""
 
 
 class Uploaded(BaseModel):

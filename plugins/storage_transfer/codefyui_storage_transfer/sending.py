@@ -1,10 +1,9 @@
-"""Sends one output: piece by piece, on from where the control plane has it, hashed on the way."""
+"""Sends one output: piece by piece, on from where the control plane has it, checked on the way."""
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import aclosing
+from io import FileIO
 from pathlib import Path
-
-from pydantic import ValidationError
 
 from codefyui_core.plugin import (
     AttemptView,
@@ -19,13 +18,17 @@ from codefyui_core.plugin import (
     Sha256,
 )
 
-from .ahead import HashedFile, through
+from .ahead import blocks, sha256_of_file, through
+from .answers import said
+from .blocks import BLOCK_BYTES, body_bytes, content_bytes
 from .models import KIB, UPLOAD_PATH, Uploaded
 
 LEAST_PIECE_BYTES = 512 * KIB
 """Fits through proxies that take 1 MB, as many do unless told otherwise."""
-MOVED = frozenset({"upload.offset", "upload.exists"})
+AGAIN = frozenset({"upload.offset", "upload.exists", "upload.mismatch", "upload.needs_hash"})
 """The control plane has more or less of the file than the last answer said."""
+REPEATS = 3
+"""How often a piece goes again without one byte more arriving."""
 
 
 GROWTH = 8
@@ -74,6 +77,9 @@ class Sending:
         self._pieces = pieces
         self._progress = progress
         self._failed: BaseException | None = None
+        self._offset = self._furthest = self._repeats = 0
+        self._is_checked = True
+        """All of it went in this try, each block with its checksum."""
 
     async def file(self, path: Path, limit_bytes: int) -> Receipt:
         """The control plane has it whole when this returns.
@@ -88,76 +94,99 @@ class Sending:
             size = await through(lambda: file.seek(0, 2))
             if size > limit_bytes:
                 raise too_large(self._output, size, limit_bytes)
-            return Receipt(sha256=await self._large(HashedFile(file, size), size), size_bytes=size)
+            return Receipt(sha256=await self._large(file, size), size_bytes=size)
         except OSError as error:
             raise unreadable(path, error) from error
         finally:
             await through(file.close)
 
-    async def _large(self, hashed: HashedFile, size_bytes: int) -> Sha256:
-        offset = await self._ask()
-        moved = 0
-        while offset < size_bytes:
-            n_bytes = min(self._pieces.n_bytes, size_bytes - offset)
+    async def _large(self, file: FileIO, size_bytes: int) -> Sha256:
+        """Its hash: that of the control plane when each byte was checked on its way. What came in a try before may be
+        what the file was then, so that the whole is hashed here, too.
+        """
+        self._offset = await self._ask()
+        self._is_checked = not self._offset
+        while self._offset < size_bytes:
+            length = min(self._pieces.n_bytes, body_bytes(size_bytes - self._offset, BLOCK_BYTES))
             try:
-                offset = await self._part(hashed, offset, n_bytes)
-                self._pieces.went(n_bytes)
+                found = await self._part(file, length, size_bytes)
             except Refused as error:
-                if error.code == "proxy.413":
-                    self._pieces.shrink(n_bytes, error)
-                    continue
-                moved += 1
-                if error.code not in MOVED or moved > 3:
-                    raise
-                offset = await self._ask()
-        sha256 = await hashed.sha256()
-        await self._post(size_bytes, 0, b"", {"size": str(size_bytes), "sha256": sha256})
+                await self._repeat(length, error)
+                continue
+            if found.placed and found.sha256 is not None:
+                return found.sha256
+            self._pieces.went(length)
+            self._goes_on(found.offset)
+        sha256 = await sha256_of_file(file, size_bytes)
+        try:
+            await self._post(size_bytes, 0, b"", {"size": str(size_bytes), "sha256": sha256})
+        except Refused as error:
+            raise _corrupt(error) from error
         return sha256
+
+    async def _repeat(self, length: int, error: Refused) -> None:
+        """Find out where the file goes on. Raises: Refused, Corrupt when it doesn't."""
+        if error.code == "proxy.413":
+            self._pieces.shrink(length, error)
+            return
+        self._repeats += 1
+        if error.code not in AGAIN or self._repeats > REPEATS:
+            raise _corrupt(error) from error
+        offset = await self._ask()
+        if error.code != "upload.mismatch" or offset < self._offset:
+            self._is_checked = False
+        self._goes_on(offset)
+
+    def _goes_on(self, offset: int) -> None:
+        if offset > self._furthest:
+            self._furthest, self._repeats = offset, 0
+        self._offset = offset
 
     # ------------------------------------------------------------ requests
 
     async def _ask(self) -> int:
         async with self._http.request("GET", self._path, params=self._params({})) as response:
-            return _said(await response.read()).offset
+            return (await said(response)).offset
 
-    async def _part(self, hashed: HashedFile, offset: int, n_bytes: int) -> int:
-        """The new offset."""
+    async def _part(self, file: FileIO, length: int, size_bytes: int) -> Uploaded:
+        """A body of this length; with the last one, the file is whole when nothing else has to show that."""
         self._failed = None
-        async with aclosing(hashed.part(offset, n_bytes)) as part:
+        more = {"block_bytes": str(BLOCK_BYTES)}
+        if self._is_checked:
+            more["size"] = str(size_bytes)
+        n_bytes = content_bytes(length, BLOCK_BYTES)
+        async with aclosing(blocks(file, self._offset, n_bytes)) as part:
             try:
-                return (await self._post(offset, n_bytes, self._told(part), {})).offset
+                return await self._post(self._offset, length, self._told(part), more)
             except Busy:
                 self._pieces.broke()
                 if self._failed is not None:
                     raise self._failed from None
                 raise
 
-    async def _told(self, part: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    async def _told(self, part: AsyncIterator[tuple[bytes, bytes]]) -> AsyncIterator[bytes]:
         """What ends the reading ends the request, as a broken line would; kept, to be told apart from one."""
         try:
-            async for data in part:
-                yield data
-                self._progress.advance(len(data))
+            async for head, block in part:
+                yield head
+                yield block
+                self._progress.advance(len(block))
         except (CodefyError, OSError) as error:
             self._failed = error
             raise
 
     async def _post(
-        self, offset: int, n_bytes: int, body: bytes | AsyncIterator[bytes], more: Mapping[str, str]
+        self, offset: int, length: int, body: bytes | AsyncIterator[bytes], more: Mapping[str, str]
     ) -> Uploaded:
-        """Raises: Corrupt when the control plane got other bytes than were sent (it has dropped them); Busy while
-        its disk is full, too.
-        """
+        """Raises: Busy while its disk is full, too."""
         params = self._params({"offset": str(offset), **more})
-        headers = {"Content-Type": "application/octet-stream", "Content-Length": str(n_bytes)}
+        headers = {"Content-Type": "application/octet-stream", "Content-Length": str(length)}
         try:
             async with self._http.request(
                 "POST", self._path, headers=headers, params=params, data=body
             ) as response:
-                return _said(await response.read())
+                return await said(response)
         except Refused as error:
-            if error.code == "upload.mismatch":
-                raise Corrupt(error.message, code=error.code) from error
             if error.code == "storage.full":
                 raise Busy(error.message, code=error.code) from error
             raise
@@ -185,9 +214,6 @@ def unreadable(path: Path, error: OSError) -> Refused:
     return Refused(f"{path} can't be read: {error.strerror}", code="artifact.not_found")
 
 
-def _said(answer: bytes) -> Uploaded:
-    """Raises: Busy for an answer that was damaged on its way."""
-    try:
-        return Uploaded.model_validate_json(answer)
-    except ValidationError as error:
-        raise Busy("the answer of the control plane can't be read; the line may have damaged it") from error
+def _corrupt(error: Refused) -> Refused | Corrupt:
+    """Corrupt when the control plane got other bytes than were sent, and has dropped them."""
+    return Corrupt(error.message, code=error.code) if error.code == "upload.mismatch" else error

@@ -18,7 +18,9 @@ from codefyui_core.plugin import (
     Sha256,
 )
 
-from .models import UPLOAD_PATH, Uploaded, UploadQuery
+from .answers import answer
+from .blocks import Blocks, Damaged, body_bytes, content_bytes
+from .models import LEAST_BLOCK_BYTES, UPLOAD_PATH, Uploaded, UploadQuery
 from .parcels import Parcels
 from .places import Target, arriving
 from .shapes import FENCE, attempt_of, exists, misshapen, over
@@ -35,6 +37,7 @@ MANY = (
     "storage.full",
     "upload.exists",
     "upload.mismatch",
+    "upload.needs_hash",
     "upload.not_found",
     "upload.offset",
 )
@@ -59,7 +62,7 @@ class Uploads:
                 path=UPLOAD_PATH,
                 handler=self._take,
                 auth=Auth.RUN_WORKER,
-                body_limit_bytes=self._host.max_upload_bytes,
+                body_limit_bytes=body_bytes(self._host.max_upload_bytes, LEAST_BLOCK_BYTES),
                 query=UploadQuery,
                 response=Uploaded,
                 accepts="application/octet-stream",
@@ -87,26 +90,26 @@ class Uploads:
         arrivals = self._host.arrivals
         arrived = await arrivals.arrived(file.run_id, file.key)
         if arrived is not None:
-            return _answer(uploaded(where, arrived))
-        return _answer(Uploaded(offset=await arrivals.offset(file)))
+            return answer(uploaded(where, arrived))
+        return answer(Uploaded(offset=await arrivals.offset(file)))
 
     async def _take(self, request: web.Request, caller: Caller) -> web.StreamResponse:
         attempt, asked = attempt_of(caller), _query(request)
         where, file = self._file(attempt, asked)
-        self._check_size(asked, request.content_length or 0)
+        self._check_size(asked, _n_coming(request, asked))
         async with self._turns.of(attempt.worker_id):
             if asked.offset is None:
                 arrived = await self._take_whole(request, attempt, asked, file)
             else:
                 offset = await self._take_piece(request, asked, file, asked.offset)
-                if asked.size is None or asked.sha256 is None:
-                    return _answer(Uploaded(offset=offset))
-                arrived = await self._finish(attempt, file, asked.size, Sha256(asked.sha256))
+                if asked.size is None or (asked.sha256 is None and offset < asked.size):
+                    return answer(Uploaded(offset=offset))
+                arrived = await self._finish(attempt, file, asked.size, asked.sha256)
         found = uploaded(where, arrived)
         if FENCE not in request.headers:
             stored = listed(file.key, asked.kind, asked.name, where, arrived)
             found.artifact_id = await self._host.record(attempt, stored)
-        return _answer(found)
+        return answer(found)
 
     # ------------------------------------------------------------ steps
 
@@ -136,7 +139,7 @@ class Uploads:
         if last and offset and request.content_length == 0:
             return offset  # the file was whole before
         try:
-            return await self._host.arrivals.append(file, offset, _pieces(request))
+            return await self._host.arrivals.append(file, offset, _content(request, asked))
         except CodefyError as error:
             if last and error.code == "upload.exists":
                 return offset  # the answer to the same request was lost
@@ -146,7 +149,7 @@ class Uploads:
         self, request: web.Request, attempt: AttemptView, asked: UploadQuery, file: Arriving
     ) -> Arrived:
         """Hashed here, as whoever sends a file with one command has no hash at hand."""
-        body = _Hashing(_pieces(request), self._host.max_upload_bytes)
+        body = _Hashing(_content(request, asked), self._host.max_upload_bytes)
         try:
             await self._host.arrivals.append(file, 0, body.chunks())
         except CodefyError as error:
@@ -154,21 +157,48 @@ class Uploads:
                 raise
             await body.drain()
         size = body.n_bytes if asked.size is None else asked.size
-        return await self._finish(attempt, file, size, Sha256(asked.sha256 or body.digest.hexdigest()))
+        return await self._finish(attempt, file, size, asked.sha256 or Sha256(body.digest.hexdigest()))
 
-    async def _finish(self, attempt: AttemptView, file: Arriving, size: int, sha256: Sha256) -> Arrived:
+    async def _finish(
+        self, attempt: AttemptView, file: Arriving, size: int, sha256: Sha256 | None
+    ) -> Arrived:
         if await self._host.attempt(attempt.run_id) != attempt:
             raise over(attempt)
         arrived = await self._host.arrivals.finish(file, size_bytes=size, sha256=sha256)
-        if (arrived.size_bytes, arrived.sha256) != (size, sha256):
+        if (arrived.size_bytes, arrived.sha256) != (size, sha256 or arrived.sha256):
             raise exists(file.key)
         return arrived
 
 
-async def _pieces(request: web.Request) -> AsyncIterator[bytes]:
-    """As they came: joined, they would be copied."""
-    async for data, _ in request.content.iter_chunks():
-        yield data
+def _n_coming(request: web.Request, asked: UploadQuery) -> int:
+    length = request.content_length or 0
+    return length if asked.block_bytes is None else content_bytes(length, asked.block_bytes)
+
+
+async def _content(request: web.Request, asked: UploadQuery) -> AsyncIterator[bytes]:
+    """The file's bytes of a body, in pieces as they came: joined, they would be copied. What came of a block before the
+    line broke is among them.
+
+    Raises: Damaged, after what came before it.
+    """
+    pieces = (piece async for piece, _ in request.content.iter_chunks())
+    if asked.block_bytes is None:
+        async for piece in pieces:
+            yield piece
+        return
+    blocks = Blocks(asked.name, asked.block_bytes)
+    try:
+        async for piece in pieces:
+            for checked in blocks.fed(piece):
+                yield checked
+    except Damaged:
+        raise
+    except Exception:
+        for piece in blocks.begun():
+            yield piece
+        raise
+    for checked in blocks.ended():
+        yield checked
 
 
 class _Hashing:
@@ -198,7 +228,3 @@ def _query(request: web.Request) -> UploadQuery:
         return UploadQuery.model_validate(dict(request.query))
     except ValidationError as error:
         raise misshapen(error) from None
-
-
-def _answer(found: Uploaded) -> web.Response:
-    return web.json_response(text=found.model_dump_json())

@@ -14,8 +14,9 @@ from transfer_between import ATTEMPT, WORKER
 from codefyui_core.plugin import Caller, Family, Refused, WorkerId
 from codefyui_core.testing.hosts import ControlStoreDouble
 from codefyui_core.testing.served_routes import HttpDouble, served_routes
+from codefyui_storage_transfer.blocks import head_of
 from codefyui_storage_transfer.control import TransferControl
-from codefyui_storage_transfer.models import UPLOAD_PATH
+from codefyui_storage_transfer.models import LEAST_BLOCK_BYTES, UPLOAD_PATH
 from codefyui_storage_transfer.turns import AT_ONCE
 
 PATH = UPLOAD_PATH.format(run_id=ATTEMPT.run_id)
@@ -121,6 +122,38 @@ async def test_other_bytes_than_announced_are_dropped(send: Any, control_host: C
     assert (await send(data=None, method="GET"))["offset"] == 0
 
 
+async def test_the_piece_that_reaches_the_size_is_the_last_and_its_answer_has_the_hash(
+    send: Any, control_host: ControlStoreDouble
+) -> None:
+    assert (await send(data=DATA[:100], offset=0, size=len(DATA)))["placed"] is False
+    placed = await send(data=DATA[100:], offset=100, size=len(DATA))
+    assert (placed["placed"], placed["sha256"], placed["offset"]) == (True, SHA, len(DATA))
+    assert await refusal(send(data=DATA[100:], offset=100, size=len(DATA))) == "upload.exists"
+    assert everything(control_host.run_files) == {f"{ATTEMPT.run_id}/checkpoint/a.pt"}
+
+
+async def test_blocks_are_taken_up_to_the_damaged_one(send: Any, control_host: ControlStoreDouble) -> None:
+    data = os.urandom(200_000)
+    blocks = [data[start : start + LEAST_BLOCK_BYTES] for start in range(0, len(data), LEAST_BLOCK_BYTES)]
+    body = b"".join(head_of(block) + block for block in blocks)
+    damaged = body[:150_000] + bytes([body[150_000] ^ 1]) + body[150_001:]
+    asked = {"offset": 0, "size": len(data), "block_bytes": LEAST_BLOCK_BYTES}
+    assert await refusal(send(data=damaged, **asked)) == "upload.mismatch"
+    offset = (await send(data=None, method="GET"))["offset"]
+    assert offset == 2 * LEAST_BLOCK_BYTES
+    rest = b"".join(head_of(block) + block for block in blocks[2:])
+    placed = await send(data=rest, **asked | {"offset": offset})
+    assert placed["sha256"] == hashlib.sha256(data).hexdigest()
+
+
+async def test_the_limit_is_one_of_files_not_of_bodies(send: Any, control_host: ControlStoreDouble) -> None:
+    control_host.max_upload_bytes = 1000
+    asked = {"offset": 0, "block_bytes": LEAST_BLOCK_BYTES}
+    assert await refusal(send(data=head_of(DATA[:1001]) + DATA[:1001], **asked)) == "request.too_large"
+    answer = await send(data=head_of(DATA[:1000]) + DATA[:1000], size=1000, **asked)
+    assert answer["placed"] is True
+
+
 async def test_another_file_under_the_same_key_is_refused(send: Any) -> None:
     await send()
     other = {"offset": 5, "size": 5, "sha256": hashlib.sha256(b"other").hexdigest()}
@@ -219,7 +252,15 @@ async def test_outputs_go_to_families_that_runs_write_to_alone(
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"offset": -1}, {"offset": "x"}, {"sha256": "short"}, {"size": -5}, {"key": ""}, {"key": "k" * 129}],
+    [
+        {"offset": -1},
+        {"offset": "x"},
+        {"sha256": "short"},
+        {"size": -5},
+        {"key": ""},
+        {"key": "k" * 129},
+        {"block_bytes": 1000},
+    ],
 )
 async def test_a_query_that_makes_no_sense_is_named_by_field(wrong: dict[str, Any], send: Any) -> None:
     assert await refusal(send(**wrong)) == "request.invalid"
