@@ -202,8 +202,14 @@ class Arrivals(Protocol):
         """What ``finish`` answered; None: it isn't placed."""
         ...
 
+    async def unlisted(self, run: RunId) -> Sequence[tuple[Arriving, Arrived]]:
+        """Files of a run that are placed, and that no artifact tells of as stored: as they were sent, and where they
+        came to lie.
+        """
+        ...
+
     async def forget(self, run: RunId) -> None:
-        """Drop what is unfinished of a run, with its bytes."""
+        """Drop what is unfinished of a run, with its bytes. Files that are being placed are waited for."""
         ...
 
 

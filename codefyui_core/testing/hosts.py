@@ -180,6 +180,10 @@ class ArrivalsDouble:
         """Than the one that the unfinished files began to come to."""
         self.parts: dict[tuple[RunId, str], bytearray] = {}
         self.placed: dict[tuple[RunId, str], Arrived] = {}
+        self.files: dict[tuple[RunId, str], Arriving] = {}
+        """What is placed, as it was sent."""
+        self.without_row: set[str] = set()
+        """Keys of placed files that no artifact tells of."""
 
     async def offset(self, file: Arriving) -> int:
         placed = self.placed.get((file.run_id, file.key))
@@ -209,7 +213,7 @@ class ArrivalsDouble:
             found = Sha256(hashlib.sha256(data).hexdigest())
             if (len(data), found) != (size_bytes, sha256 or found):
                 raise CodefyError(f"{file.name} arrived with other content.", code="upload.mismatch")
-            self.placed[key] = self._place(file, data, found)
+            self.placed[key], self.files[key] = self._place(file, data, found), file
         return self.placed[key]
 
     async def take(
@@ -268,6 +272,13 @@ class ArrivalsDouble:
     async def arrived(self, run: RunId, key: str) -> Arrived | None:
         return self.placed.get((run, key))
 
+    async def unlisted(self, run: RunId) -> Sequence[tuple[Arriving, Arrived]]:
+        return [
+            (self.files[key], arrived)
+            for key, arrived in self.placed.items()
+            if key[0] == run and key[1] in self.without_row
+        ]
+
     async def forget(self, run: RunId) -> None:
         for key in [key for key in self.parts if key[0] == run]:
             del self.parts[key]
@@ -280,6 +291,8 @@ class ControlStoreDouble(ControlDouble):
     max_upload_bytes: int = 1 << 30
     uploads: dict[tuple[Family, str], bytes] = field(default_factory=dict)
     attempts: dict[RunId, AttemptView] = field(default_factory=dict)
+    settling: set[RunId] = field(default_factory=set)
+    """Runs that are over, and whose backend is just told of it."""
     recorded: dict[RunId, dict[str, StoredObject]] = field(default_factory=dict)
     warnings: list[tuple[RunId, RunWarning]] = field(default_factory=list)
     offers_changed_count: int = 0
@@ -322,7 +335,7 @@ class ControlStoreDouble(ControlDouble):
         return self.attempts.get(run)
 
     async def record(self, attempt: AttemptView, stored: StoredObject) -> ArtifactId:
-        if self.attempts.get(attempt.run_id) != attempt:
+        if self.attempts.get(attempt.run_id) != attempt and attempt.run_id not in self.settling:
             raise Refused(f"attempt {attempt.number} is over", code="run.attempt_over")
         self.recorded.setdefault(attempt.run_id, {}).setdefault(stored.key, stored)
         return ArtifactId(stored.key)

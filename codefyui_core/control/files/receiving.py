@@ -105,6 +105,9 @@ class Receiving:
             return None
         return _arrived(Path(row["folder"]), row)
 
+    async def unlisted(self, run: RunId) -> Sequence[tuple[Arriving, Arrived]]:
+        return [(file, _arrived(file.folder, row)) for file, row in await self._rows.unlisted(run)]
+
     async def forget(self, run: RunId) -> None:
         for file in await self._rows.unfinished(run):
             with contextlib.suppress(BadName):
@@ -117,6 +120,9 @@ class Receiving:
     async def _drop(self, file: Arriving) -> None:
         async with self._turns.of(_key(file)):
             self._begun.pop(_key(file), None)
+            row = await self._rows.find(file.run_id, file.key)
+            if row is not None and row["state"] == CHOSEN and await self._after_a_crash(file, row):
+                return  # it had got its name, so it isn't unfinished
             await asyncio.to_thread(parts.remove, file)
             await self._rows.drop(file)
 

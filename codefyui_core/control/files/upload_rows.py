@@ -8,14 +8,15 @@ from itertools import chain, groupby
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from sqlalchemy import Executable, RowMapping, bindparam, delete, insert, select, update
+from sqlalchemy import Executable, RowMapping, bindparam, delete, insert, or_, select, update
 from sqlalchemy.exc import IntegrityError
 
 from codefyui_core.control.db.database import Database
-from codefyui_core.control.db.tables import uploads
+from codefyui_core.control.db.tables import artifacts, uploads
 from codefyui_core.control.db.times import milliseconds
 from codefyui_core.ids import RunId, Sha256
 from codefyui_core.plugin.storage import Arriving
+from codefyui_core.runs.status import ArtifactState
 
 RECEIVING, CHOSEN, PLACED = "receiving", "chosen", "placed"
 
@@ -26,6 +27,19 @@ _FIND_ALL = select(uploads).where(
 )
 _UNFINISHED = select(uploads).where(
     uploads.c.run_id == bindparam("run"), uploads.c.state != PLACED, uploads.c.folder.is_not(None)
+)
+_UNLISTED = (
+    select(uploads)
+    .outerjoin(
+        artifacts,
+        (artifacts.c.run_id == uploads.c.run_id) & (artifacts.c.artifact_id == uploads.c.item_id),
+    )
+    .where(
+        uploads.c.run_id == bindparam("run"),
+        uploads.c.state == PLACED,
+        uploads.c.folder.is_not(None),
+        or_(artifacts.c.state.is_(None), artifacts.c.state == ArtifactState.ON_WORKER.value),
+    )
 )
 _ADD = insert(uploads)
 _ADD_CHOSEN = insert(uploads)
@@ -78,10 +92,13 @@ class UploadRows:
         """Those that can be found on the disk."""
         async with self._db.read() as connection:
             rows = (await connection.execute(_UNFINISHED, {"run": run})).mappings().all()
-        return [
-            Arriving(run_id=run, key=row["item_id"], folder=Path(row["folder"]), name=row["relative_path"])
-            for row in rows
-        ]
+        return [_file(run, row) for row in rows]
+
+    async def unlisted(self, run: RunId) -> Sequence[tuple[Arriving, RowMapping]]:
+        """Those that are placed, and that no artifact tells of as stored."""
+        async with self._db.read() as connection:
+            rows = (await connection.execute(_UNLISTED, {"run": run})).mappings().all()
+        return [(_file(run, row), row) for row in rows]
 
     async def add(self, file: Arriving) -> RowMapping | None:
         """The row that was there before; None: there was none."""
@@ -182,6 +199,10 @@ def _values(named: Named, prefix: str) -> dict[str, Any]:
         "sha256": named.sha256,
     }
     return {f"{prefix}{name}": value for name, value in values.items()}
+
+
+def _file(run: RunId, row: RowMapping) -> Arriving:
+    return Arriving(run_id=run, key=row["item_id"], folder=Path(row["folder"]), name=row["relative_path"])
 
 
 def _answer(write: _Write, error: Exception | None) -> None:

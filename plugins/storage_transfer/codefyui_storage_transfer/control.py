@@ -35,7 +35,7 @@ from codefyui_core.plugin import (
 from .input_route import InputParcels
 from .models import OUTPUT, StoredAt, TransferFacts, TransferSettings, TransferTicket
 from .places import FROM_INPUTS, target
-from .stored import check_there, listed, path_of, remove_object, remove_run
+from .stored import check_there, found, listed, path_of, remove_object, remove_run
 from .uploads import Uploads
 
 DISTRIBUTION = "codefyui-storage-transfer"
@@ -122,7 +122,12 @@ class TransferControl(StorageControl[TransferTicket, Receipt, Grant, TransferFac
         return listed(output.key, output.kind, output.name, where, arrived)
 
     async def settled(self, given: Assignment[TransferTicket]) -> None:
-        await self._host.arrivals.forget(given.run.id)
+        run, holder = given.run.id, await self._host.attempt(given.run.id)
+        if holder is not None and holder != given.attempt:
+            return  # what comes in now is the later attempt's
+        await self._host.arrivals.forget(run)
+        for file, arrived in await self._host.arrivals.unlisted(run):
+            await self._host.record(given.attempt, found(self._host, file, arrived))
 
     # ------------------------------------------------------------ for people and later runs
 

@@ -45,6 +45,14 @@ def target(host: ControlStoreHost, run: RunId, *, kind: str, name: str, relative
     return Target(folder=folder, name=path.relative_to(folder).as_posix(), prefix=family.value)
 
 
+def place_of(host: ControlStoreHost, file: Arriving) -> Target:
+    """The place that a file was sent to, from where it lies. Settings may have moved a family since."""
+    families = {host.folders.of(family): family.value for family in ACCEPTED}
+    prefix = families.get(file.folder, file.folder.name)
+    own = file.folder.name == file.run_id
+    return Target(folder=file.folder, name=file.name, prefix=f"runs/{file.run_id}" if own else prefix)
+
+
 def arriving(
     host: ControlStoreHost, run: RunId, *, key: str, kind: str, name: str, relative_path: str
 ) -> tuple[Target, Arriving]:

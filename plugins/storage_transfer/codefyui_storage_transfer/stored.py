@@ -2,10 +2,18 @@
 
 from pathlib import Path
 
-from codefyui_core.plugin import Arrived, BadName, Refused, SafeFolder, StoredObject
+from codefyui_core.plugin import (
+    Arrived,
+    Arriving,
+    BadName,
+    ControlStoreHost,
+    Refused,
+    SafeFolder,
+    StoredObject,
+)
 
 from .models import OUTPUT, StoredAt, Uploaded
-from .places import Target
+from .places import Target, place_of
 
 
 def listed(key: str, kind: str, name: str, where: Target, arrived: Arrived) -> StoredObject:
@@ -20,6 +28,16 @@ def listed(key: str, kind: str, name: str, where: Target, arrived: Arrived) -> S
         sha256=arrived.sha256,
         data=at.model_dump(mode="json"),
     )
+
+
+def found(host: ControlStoreHost, file: Arriving, arrived: Arrived) -> StoredObject:
+    """What to record of a file that came without a receipt: kind and name follow from its place."""
+    where = place_of(host, file)
+    if file.folder.name == file.run_id:
+        kind, _, name = file.name.partition("/")
+    else:
+        kind, name = OUTPUT, f"{where.prefix}/{file.name}"
+    return listed(file.key, kind, name, where, arrived)
 
 
 def uploaded(where: Target, arrived: Arrived) -> Uploaded:

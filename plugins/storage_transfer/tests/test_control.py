@@ -283,3 +283,39 @@ async def test_settling_drops_what_is_unfinished(
     )
     await control.settled(GIVEN)
     assert control_host.arrivals.parts == {}
+
+
+async def test_what_came_whole_without_a_receipt_is_listed_when_the_attempt_is_settled(
+    control: TransferControl, control_host: ControlStoreDouble
+) -> None:
+    own, models = control_host.run_files / RUN.id, control_host.folders.of(Family.MODELS)
+    await send(control_host, b"w", folder=own, name="checkpoint/deep/e1.pt", key="own")
+    await send(control_host, b"o", folder=models, name="iris/o.pt", key="out")
+    await sent_checkpoint(control_host, control)
+    control_host.arrivals.without_row = {"own", "out"}
+    control_host.attempts.clear()
+    control_host.settling.add(RUN.id)
+    await control.settled(GIVEN)
+    found = control_host.recorded[RUN.id]
+    assert {key: (one.kind, one.name, one.relative_path) for key, one in found.items()} == {
+        "own": ("checkpoint", "deep/e1.pt", f"runs/{RUN.id}/checkpoint/deep/e1.pt"),
+        "out": ("output", "models/iris/o.pt", "models/iris/o.pt"),
+    }
+    for stored, data in ((found["own"], b"w"), (found["out"], b"o")):
+        reading = await control.read(stored, None)
+        assert isinstance(reading, LocalFile)
+        assert reading.path.read_bytes() == data
+        assert stored.sha256 == hashlib.sha256(data).hexdigest()
+
+
+async def test_an_end_that_is_told_late_leaves_a_later_attempt_alone(
+    control: TransferControl, control_host: ControlStoreDouble
+) -> None:
+    async def chunks() -> Any:
+        yield b"half"
+
+    file = Arriving(run_id=RUN.id, key="k", folder=control_host.run_files / RUN.id, name="checkpoint/e2.pt")
+    await control_host.arrivals.append(file, 0, chunks())
+    control_host.attempts[RUN.id] = replace(ATTEMPT, number=2)
+    await control.settled(GIVEN)
+    assert list(control_host.arrivals.parts) == [(RUN.id, "k")]

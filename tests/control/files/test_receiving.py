@@ -5,11 +5,12 @@ import errno
 import gc
 import hashlib
 import threading
+from dataclasses import replace
 
 import pytest
 from sqlalchemy import insert, select, update
 
-from codefyui_core.control.db.tables import runs, uploads
+from codefyui_core.control.db.tables import artifacts, runs, uploads
 from codefyui_core.control.files.receiving import Receiving
 from codefyui_core.errors import BadName, CodefyError
 from codefyui_core.plugin import Arriving
@@ -336,3 +337,72 @@ async def test_a_link_below_the_folder_is_not_followed(receiving, item, tmp_path
     with pytest.raises(BadName):
         await receiving.finish(item, size_bytes=len(DATA), sha256=SHA)
     assert list(outside.iterdir()) == []
+
+
+# ---------------------------------------------------------------- without a row of an artifact
+
+
+async def listed(database, key, state):
+    values = {column.name: _filler(column) for column in artifacts.c if not column.nullable}
+    row = values | {"run_id": "r1", "artifact_id": key, "state": state}
+    async with database.begin() as connection:
+        await connection.execute(insert(artifacts), row)
+
+
+async def test_placed_files_that_no_artifact_has_are_known(receiving, database, item):
+    for number, state in enumerate((None, "on_worker", "stored")):
+        file = replace(item, key=f"k{number}", name=f"deep/{number}.pt")
+        await send(receiving, file, DATA + bytes([number]))
+        if state is not None:
+            await listed(database, file.key, state)
+    await receiving.append(replace(item, key="half"), 0, pieces(DATA))
+    found = await receiving.unlisted("r1")
+    assert [(file.key, file.name, file.folder) for file, _ in found] == [
+        ("k0", "deep/0.pt", item.folder),
+        ("k1", "deep/1.pt", item.folder),
+    ]
+    assert [arrived.path.read_bytes()[-1] for _, arrived in found] == [0, 1]
+
+
+@pytest.mark.point(43)
+async def test_a_file_that_got_its_name_before_a_crash_is_not_forgotten(
+    receiving, database, item, monkeypatch
+):
+    keep = receiving._rows.keep
+
+    async def dies(file, state, values):
+        if state == "placed":
+            raise Died
+        await keep(file, state, values)
+
+    monkeypatch.setattr(receiving._rows, "keep", dies)
+    with pytest.raises(Died):
+        await send(receiving, item)
+    assert await state(database) == "chosen"
+    again = Receiving(database, limit_bytes=LIMIT)
+    await again.forget("r1")
+    assert files(item) == ["deep/best.pt"]
+    ((file, arrived),) = await again.unlisted("r1")
+    assert (file.key, arrived.sha256) == ("a1", SHA)
+
+
+async def test_forgetting_waits_for_a_file_that_is_being_placed(receiving, item, monkeypatch):
+    placing, gate = asyncio.Event(), asyncio.Event()
+    keep = receiving._rows.keep
+
+    async def slow(file, state, values):
+        if state == "placed":
+            placing.set()
+            await gate.wait()
+        await keep(file, state, values)
+
+    monkeypatch.setattr(receiving._rows, "keep", slow)
+    sending = asyncio.create_task(send(receiving, item))
+    await placing.wait()
+    forgetting = asyncio.create_task(receiving.forget("r1"))
+    await asyncio.sleep(0)
+    gate.set()
+    await sending
+    await forgetting
+    assert files(item) == ["deep/best.pt"]
+    assert [file.key for file, _ in await receiving.unlisted("r1")] == ["a1"]
