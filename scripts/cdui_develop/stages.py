@@ -9,6 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from .summary import ran
+
 PATIENCE_S = 30
 COMPILED = {"PYTHONDONTWRITEBYTECODE": ""}
 """The tests start hundreds of Python processes. What the first has compiled the others read, also on machines whose
@@ -37,9 +39,13 @@ class Result:
     seconds: float
     last_line: str = ""
 
+    @property
+    def word(self) -> str:
+        return "passed" if self.passed else "FAILED"
+
 
 def run_stage(stage: Stage, *, clock: Callable[[], float] = time.monotonic) -> Result:
-    """Run it, and tell as it goes."""
+    """Run it, and tell as it goes: what begins, and what came of it after how long."""
     print(f"== {stage.name}: {' '.join(stage.command)}", flush=True)
     started = clock()
     with subprocess.Popen(
@@ -61,7 +67,9 @@ def run_stage(stage: Stage, *, clock: Callable[[], float] = time.monotonic) -> R
     if not passed and not stage.loud:
         print("".join(lines), end="", flush=True)
     last = next((line.strip() for line in reversed(lines) if line.strip()), "")
-    return Result(name=stage.name, passed=passed, seconds=clock() - started, last_line=last)
+    result = Result(name=stage.name, passed=passed, seconds=clock() - started, last_line=last)
+    print(f"== {result.name}: {result.word} after {result.seconds:.1f} s", flush=True)
+    return result
 
 
 def _read(process: "subprocess.Popen[str]", *, loud: bool) -> list[str]:
@@ -84,10 +92,12 @@ def _interrupt(process: "subprocess.Popen[str]") -> None:
 
 
 def print_table(results: Sequence[Result]) -> None:
+    """A line a stage: what became of it, how many tests it ran, and how long it took."""
     width = max(len(result.name) for result in results)
-    print()
+    print(f"\n{'stage':<{width}}  result    tests  seconds")
     for result in results:
-        print(f"{result.name:<{width}}  {'passed' if result.passed else 'FAILED'}  {result.seconds:7.1f} s")
+        tests = ran(result.last_line)
+        print(f"{result.name:<{width}}  {result.word:<6}  {tests or '':>7}  {result.seconds:7.1f}")
 
 
 def failed(results: Sequence[Result]) -> list[str]:

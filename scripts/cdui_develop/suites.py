@@ -8,6 +8,10 @@ from pathlib import Path
 
 from .stages import Stage
 
+SHARED = ("-n", "3", "--dist", "loadfile", "--no-loadscope-reorder")
+"""Between processes: one more than the two cores that the suite is made for, as about half of a test's time is waiting.
+pytest_order.py says which modules go first.
+"""
 NO_TESTS = 5
 """pytest's status when nothing was collected."""
 AGAIN = ("--reruns", "1", "-raR")
@@ -27,7 +31,7 @@ def suites(root: Path, *, fast: bool, extra: Sequence[str]) -> Iterator[Stage]:
 
 
 def _pytest(root: Path, name: str, marker: str, extra: Sequence[str]) -> Stage:
-    command = [sys.executable, "-m", "pytest", "-n", "2", "--dist", "loadfile", *AGAIN, "-m", marker, *extra]
+    command = [sys.executable, "-m", "pytest", *SHARED, *AGAIN, "-m", marker, *extra]
     accepted = frozenset({0, NO_TESTS})
     return Stage(name=name, command=command, cwd=root, loud=True, accepted=accepted)
 

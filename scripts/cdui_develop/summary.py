@@ -16,6 +16,12 @@ def counts(line: str) -> Counter[str]:
     return found
 
 
+def ran(line: str) -> int:
+    """How many tests a closing line speaks of, each once; 0 for a line of another kind."""
+    found = counts(line)
+    return found.total() - found["deselected"] - found["warnings"] - found["rerun"]
+
+
 def summary(lines: Iterable[str], seconds: float) -> str:
     """One closing line for all runs."""
     total: Counter[str] = Counter()

@@ -5,12 +5,15 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from cdui_develop import main as develop
+from cdui_develop.pytest_order import in_order
 from cdui_develop.services import SERVICES, Service, install, missing, on_ci
 from cdui_develop.stages import Stage, failed, print_table, run_stage
 from cdui_develop.suites import suites
@@ -77,12 +80,14 @@ def test_a_stopped_run_stops_what_it_runs(tmp_path: Path) -> None:
 
 
 def test_the_table_names_what_failed(capsys: pytest.CaptureFixture[str]) -> None:
-    results = [run_stage(stage("", name="lint")), run_stage(stage("raise SystemExit(1)", name="types"))]
-    capsys.readouterr()
+    closing = "print('== 1 failed, 30 passed, 9 deselected, 2 rerun in 1.20s ==')"
+    stages = [stage("", name="lint"), stage(f"{closing}; raise SystemExit(1)", name="tests")]
+    results = [run_stage(one) for one in stages]
+    assert "== tests: FAILED after " in capsys.readouterr().out
     print_table(results)
-    lines = capsys.readouterr().out.split("\n")
-    assert [line.split()[:2] for line in lines if line] == [["lint", "passed"], ["types", "FAILED"]]
-    assert failed(results) == ["types"]
+    lines = [line.split()[:-1] for line in capsys.readouterr().out.split("\n") if line]
+    assert lines == [["stage", "result", "tests"], ["lint", "passed"], ["tests", "FAILED", "31"]]
+    assert failed(results) == ["tests"]
 
 
 @pytest.mark.parametrize(
@@ -110,6 +115,16 @@ def test_closing_lines_add_up(runs: list[tuple[int, int]]) -> None:
 def test_fast_leaves_out_services(tmp_path: Path) -> None:
     assert [one.name for one in suites(tmp_path, fast=True, extra=[])] == ["tests"]
     assert [one.name for one in suites(tmp_path, fast=False, extra=["-k", "x"])] == ["tests", "services"]
+
+
+def test_modules_that_take_long_go_first_and_stay_together() -> None:
+    nodes = ["plugins/x/a.py::one", "tests/docs/b.py::one", "tests/e2e/c.py::one", "tests/graph/d.py::one"]
+    nodes += ["tests/graph/d.py::two", "tests/e2e/e.py::two", "tests/e2e/e.py::one"]
+    items: Any = [SimpleNamespace(nodeid=node) for node in nodes]
+    assert [item.nodeid for item in in_order(items)] == [
+        *("tests/e2e/e.py::two", "tests/e2e/e.py::one", "tests/e2e/c.py::one", "tests/docs/b.py::one"),
+        *("tests/graph/d.py::one", "tests/graph/d.py::two", "plugins/x/a.py::one"),
+    ]
 
 
 def test_words_after_the_dashes_go_to_pytest(tmp_path: Path) -> None:
