@@ -29,7 +29,17 @@ from codefyui_core.plugin import (
 
 from .client import BucketClient, Keys, boto3_version
 from .fetching import RANGE_BYTES, Fetch
-from .models import S3Facts, S3Grant, S3Receipt, S3Ticket, UploadBegun, UploadNotes, input_key, output_key
+from .models import (
+    MOST_TAKEN,
+    S3Facts,
+    S3Grant,
+    S3Receipt,
+    S3Ticket,
+    UploadBegun,
+    UploadNotes,
+    input_key,
+    output_key,
+)
 from .naming import Names, mark_of
 from .problems import AlreadyThere, Missing, NotOffered
 from .store_time import StoreTime
@@ -131,15 +141,14 @@ class S3Session(StorageSession[S3Receipt, S3Grant]):
             relative_path=output.relative_path,
         )
         begun = _read(notes.read())
-        for key in () if begun is None else begun.taken:
-            self._names.taken(key)
+        earlier = () if begun is None else begun.taken
         mark = mark_of(output.key)
         for key, own in self._names.for_output(base, output.key, None if begun is None else begun.key):
             upload = _Upload(
                 path=path,
                 key=key,
                 mark=mark,
-                taken=self._names.all_taken(base),
+                taken=tuple(dict.fromkeys((*earlier, *self._names.all_taken(base))))[-MOST_TAKEN:],
                 notes=notes,
                 progress=progress,
             )

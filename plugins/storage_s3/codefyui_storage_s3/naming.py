@@ -41,6 +41,9 @@ class Names:
     def __init__(self) -> None:
         self._owners: dict[str, str | None] = {}
         """Key -> the output that has it; None: it was taken."""
+        self._keys: dict[str, list[str]] = {}
+        """Output -> its keys."""
+        self._taken: list[str] = []
         self._stored: set[str] = set()
         """Keys whose object is known to be their owner's."""
         self._next: dict[str, int] = {}
@@ -49,26 +52,34 @@ class Names:
         """Keys to try, each with whether the object there is the output's own. ``begun``: the key of an upload that an
         earlier try began. Say ``taken`` of one that isn't free, ``stored`` of the one that was.
         """
-        if begun is not None and self._owners.setdefault(begun, output) == output:
-            yield begun, begun in self._stored
-        for key in [key for key, owner in self._owners.items() if owner == output and key != begun]:
-            if is_named_after(key, base):
+        if begun is not None and begun not in self._owners:
+            self._give(begun, output)
+        own = self._keys.get(output, [])
+        for key in sorted(own, key=lambda key: key != begun):
+            if key == begun or is_named_after(key, base):
                 yield key, key in self._stored
         for number in count(self._next.get(base, 0)):
             key = numbered(base, number)
             if key in self._owners:
                 continue
             self._next[base] = number + 1
-            self._owners[key] = output
+            self._give(key, output)
             yield key, False
 
+    def _give(self, key: str, output: str) -> None:
+        self._owners[key] = output
+        self._keys.setdefault(output, []).append(key)
+
     def taken(self, key: str) -> None:
+        owner = self._owners.get(key)
+        if owner is not None:
+            self._keys[owner].remove(key)
         self._owners[key] = None
+        self._taken.append(key)
 
     def all_taken(self, base: str) -> tuple[str, ...]:
         """Of one name, the last ones: a try that was lost had the first that was free."""
-        taken = [key for key, owner in self._owners.items() if owner is None and is_named_after(key, base)]
-        return tuple(taken[-MOST_TAKEN:])
+        return tuple([key for key in self._taken if is_named_after(key, base)][-MOST_TAKEN:])
 
     def stored(self, key: str) -> None:
         self._stored.add(key)
