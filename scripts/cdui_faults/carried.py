@@ -56,6 +56,7 @@ def check(site: Site, rows: Sequence[StoredRun], watcher: Watcher, found: Findin
             *(problem for one in got for problem in _listed(one, journal)),
             *_twice(got, journal),
             *_missing(run, journal, asked, got),
+            *_unlisted(run, journal, got, site.carrying.kept(run.run_id)),
             *_unsaid(run, got),
         ]
         sync = "synced" if asked.files.sync else "not synced"
@@ -143,6 +144,16 @@ def _missing(run: StoredRun, journal: Journal, asked: Asked, got: Sequence[Got])
         if digest in replaced and run.status != "succeeded":
             continue  # its report may have been lost with the process, and what replaced it is there
         yield f"{name} was written and isn't listed"
+
+
+def _unlisted(run: StoredRun, journal: Journal, got: Sequence[Got], kept: Sequence[str]) -> Iterator[str]:
+    """Of a file that was given up, nobody knows whether the last try reached the store."""
+    if not _delivers(run, journal) or any(not one.is_stored for one in got):
+        return
+    listed = {one.row.relative_path for one in got}
+    for key in kept:
+        if key not in listed:
+            yield f"{key} is in the store and isn't listed"
 
 
 def _delivers(run: StoredRun, journal: Journal) -> bool:

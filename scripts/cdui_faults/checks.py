@@ -18,6 +18,8 @@ from .stored import CLOSING, StoredRun
 from .watcher import FINAL, Asked, Watcher, digest
 
 SETTLE_S = 30.0
+ANSWER_S = 90.0
+"""A backend that was away is asked again within a minute."""
 _USED = 'state="used"'
 
 
@@ -51,6 +53,12 @@ def quiet(site: Site, found: Findings) -> None:
         found,
         lambda: not stored.unsettled(site.store),
         lambda: f"not settled: {stored.unsettled(site.store)[:5]}",
+    )
+    _holds(
+        found,
+        lambda: not stored.unanswered(site.store),
+        lambda: f"not answered by a storage backend: {stored.unanswered(site.store)[:5]}",
+        within_s=ANSWER_S,
     )
     _holds(found, lambda: not _used_slots(site), lambda: f"slots in use without runs: {_used_slots(site)}")
     _holds(found, lambda: not _spools(site), lambda: f"spools that nobody waits for: {_spools(site)}")
@@ -172,9 +180,11 @@ def _counts(run: StoredRun, journal: Journal, asked: Asked) -> Iterator[str]:
         yield f"user code started {len(journal.pids)} times, in {journal.pids}"
 
 
-def _holds(found: Findings, met: Callable[[], bool], said: Callable[[], str]) -> None:
+def _holds(
+    found: Findings, met: Callable[[], bool], said: Callable[[], str], within_s: float = SETTLE_S
+) -> None:
     try:
-        wait_for(met, SETTLE_S, "")
+        wait_for(met, within_s, "")
     except NotInTime:
         found.violations.append(said())
 

@@ -37,6 +37,10 @@ class Carrying:
         """Uploads that the store holds by halves."""
         return []
 
+    def kept(self, run_id: str) -> list[str]:
+        """What of a run lies in a store that nobody sees but by what is listed."""
+        return []
+
     @property
     def up(self) -> bool:
         """Something can be done to a process of it."""
@@ -96,6 +100,10 @@ class Bucket(Carrying):
     def unfinished(self) -> list[str]:
         found = self.server.client().list_multipart_uploads(Bucket=self.name)
         return [str(one["Key"]) for one in found.get("Uploads", ())]
+
+    def kept(self, run_id: str) -> list[str]:
+        found = self.server.client().list_objects_v2(Bucket=self.name, Prefix=f"runs/{run_id}/")
+        return [str(one["Key"]) for one in found.get("Contents", ())]
 
     @property
     def up(self) -> bool:

@@ -95,6 +95,12 @@ def unsettled(store: Store) -> list[str]:
     ]
 
 
+def unanswered(store: Store) -> list[str]:
+    """What the storage backend of a run hasn't answered yet."""
+    rows = store.rows("SELECT run_id, attempt, seq, call FROM storage_outbox ORDER BY run_id, attempt, seq")
+    return [f"{row['call']} {row['seq']} of {row['run_id']}" for row in rows]
+
+
 def _by_run(rows: Sequence[Row]) -> dict[str, list[Row]]:
     found: dict[str, list[Row]] = {}
     for row in rows:

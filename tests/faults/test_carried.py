@@ -2,6 +2,7 @@
 
 import dataclasses
 import hashlib
+from collections.abc import Sequence
 from types import SimpleNamespace
 
 import pytest
@@ -75,6 +76,7 @@ def problems(
     bytes_of: dict[str, str] | None = None,
     statuses: dict[str, int] | None = None,
     asked: Asked = ASKED,
+    kept: Sequence[str] = (),
     **run: object,
 ) -> str:
     """What is said, with the server's answers as given: by default, every row is what it says."""
@@ -88,7 +90,8 @@ def problems(
     monkeypatch.setattr(carried, "_get", get)
     found = Findings()
     watcher = SimpleNamespace(asked={"r0": asked}, journal=lambda _: journal)
-    carried.check(None, [dataclasses.replace(RUN, artifacts=artifacts, **run)], watcher, found)
+    site = SimpleNamespace(carrying=SimpleNamespace(kept=lambda _: kept))
+    carried.check(site, [dataclasses.replace(RUN, artifacts=artifacts, **run)], watcher, found)
     return "; ".join(found.violations)
 
 
@@ -158,6 +161,15 @@ def test_two_rows_for_one_file_are_noticed(monkeypatch: pytest.MonkeyPatch) -> N
     assert "listed more than once" in problems(monkeypatch, ROW, OUTPUT, again)
     again = dataclasses.replace(ROW, artifact_id="3", relative_path="elsewhere")
     assert "listed more often" in problems(monkeypatch, ROW, OUTPUT, again)
+
+
+def test_an_object_that_nothing_lists_is_noticed_unless_a_file_was_given_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    kept = (str(ROW.relative_path), "runs/a/checkpoint/step-1-1.bin")
+    assert problems(monkeypatch, ROW, OUTPUT, kept=kept[:1]) == ""
+    assert "step-1-1.bin is in the store and isn't listed" in problems(monkeypatch, ROW, OUTPUT, kept=kept)
+    assert problems(monkeypatch, ROW, left(OUTPUT), kept=kept, **WARNED) == ""
 
 
 def test_a_file_that_is_still_arriving_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
