@@ -89,7 +89,8 @@ def kind_of(path: Path, folders: Folders) -> tuple[str, bool]:
     """
     relative = folders.relative(path)
     try:
-        if relative is None or folders.relative(path.resolve()) is None:
+        real = path.resolve()
+        if relative is None or (real != path and folders.relative(real) is None):
             raise Refused("it lies outside the run's folder")
         to_portable(relative)
         mode = path.lstat().st_mode

@@ -73,6 +73,8 @@ class Sending:
     def __post_init__(self) -> None:
         self._keys = set(self.journal.ledger.recorded)
         self._n_kept = len(self._keys)
+        self._files: dict[str, Item] = {}
+        """What the run recorded, by key."""
         self._keeping: Gathered[_Report, _Kept | None] = Gathered(self._keep_all)
         self._letting_go: Gathered[tuple[Item, bool], None] = Gathered(partial(each, _let_go))
 
@@ -146,8 +148,16 @@ class Sending:
     def _items(self, those: Iterable[Recorded]) -> list[Item]:
         """What of them isn't settled. Blocking."""
         settled = self.journal.ledger.settled
-        folders = self.session.workspace.folders
-        return [item for one in those for item in of_record(one, folders) if item.key not in settled]
+        return [item for one in those for item in self._of(one) if item.key not in settled]
+
+    def _of(self, recorded: Recorded) -> Sequence[Item]:
+        """Of a file it is the same whenever it is asked for. Blocking."""
+        if recorded.key in self._files:
+            return (self._files[recorded.key],)
+        items = tuple(of_record(recorded, self.session.workspace.folders))
+        if recorded.snapshot is not None:
+            (self._files[recorded.key],) = items
+        return items
 
     # ------------------------------------------------------------ afterwards
 
@@ -199,7 +209,7 @@ class Sending:
         ledger, folders = self.journal.ledger, self.session.workspace.folders
         recorded: dict[str, Stamp] = {}
         for one in ledger.recorded.values():
-            for item in of_record(one, folders):
+            for item in self._of(one):
                 stamp = item.stamp
                 recorded[item.relative_path] = Stamp.of(item.path.lstat()) if stamp is None else stamp
         found = written(folders, ledger.placed, recorded)
