@@ -11,7 +11,7 @@ from .halt import Halt
 
 LOOK_S = 5.0
 STILL_S = 600.0
-"""Without a byte, a try is taken for hanging. The other side may hash a large file meanwhile."""
+"""Without a sign, a try is taken for hanging. The other side may hash a large file meanwhile."""
 T = TypeVar("T")
 
 
@@ -20,20 +20,23 @@ class Meter:
 
     def __init__(self, halt: Halt) -> None:
         self.done_bytes = 0
+        self._n_signs = 0
+        """No bytes are a sign, too: of a session in which others have the turn."""
         self._halt = halt
 
     def advance(self, n_bytes: int) -> None:
         self.done_bytes += n_bytes
+        self._n_signs += 1
         self._halt.check()
 
     async def watch(self, work: Coroutine[Any, Any, T], clock: AttentiveClock) -> T:
         """What comes of the work. Raises: Busy when it hangs; what the work raises."""
-        seen, since = self.done_bytes, clock.monotonic()
+        seen, since = self._n_signs, clock.monotonic()
 
         def look() -> None:
             nonlocal seen, since
-            if self.done_bytes != seen:
-                seen, since = self.done_bytes, clock.monotonic()
+            if self._n_signs != seen:
+                seen, since = self._n_signs, clock.monotonic()
             if clock.monotonic() - since < STILL_S:
                 timer.restart()
             else:

@@ -23,6 +23,7 @@ from codefyui_core.plugin import (
 
 from .fetching import Fetching
 from .models import TransferFacts, TransferTicket
+from .queueing import Queue
 from .sending import Pieces, Sending
 from .small_inputs import SmallInputs
 from .small_outputs import SmallOutputs
@@ -69,6 +70,7 @@ class TransferSession(StorageSession[Receipt, Grant]):
         self._ticket = ticket
         self._http = http
         self._pieces = Pieces(ticket.chunk_bytes)
+        self._queue = Queue()
         self._alone = asyncio.Semaphore(ALONE_AT_ONCE)
         self._small_inputs = SmallInputs(http, attempt.run_id)
         self._small_outputs = SmallOutputs(http, attempt, self._pieces, ticket.max_upload_bytes)
@@ -79,17 +81,31 @@ class TransferSession(StorageSession[Receipt, Grant]):
         await self._small_outputs.aclose()
 
     async def fetch(self, item: InputItem, into: Path, progress: Progress) -> Sha256 | None:
-        sha256 = await self._small_inputs.fetch(item, into, progress)
+        progress = self._queue.watched(progress)
+        with self._queue.waits(progress):
+            sha256 = await self._small_inputs.fetch(item, into, progress)
         if sha256 is not None:
             return sha256
-        async with self._alone:
+        async with self._place(progress):
             return await Fetching(self._http, self._attempt.run_id, item, progress).into(into)
 
     async def publish(self, output: Output, path: Path, notes: Notes, progress: Progress) -> Receipt:
         """What a later try needs to know, the control plane knows: where the file goes on."""
-        receipt = await self._small_outputs.send(output, path, progress)
+        progress = self._queue.watched(progress)
+        with self._queue.waits(progress):
+            receipt = await self._small_outputs.send(output, path, progress)
         if receipt is not None:
             return receipt
-        async with self._alone:
+        async with self._place(progress):
             sending = Sending(self._http, self._attempt, output, self._pieces, progress)
             return await sending.file(path, self._ticket.max_upload_bytes)
+
+    @asynccontextmanager
+    async def _place(self, progress: Progress) -> AsyncIterator[None]:
+        """For a file that goes alone."""
+        with self._queue.waits(progress):
+            await self._alone.acquire()
+        try:
+            yield
+        finally:
+            self._alone.release()

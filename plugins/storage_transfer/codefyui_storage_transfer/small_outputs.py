@@ -24,6 +24,7 @@ from codefyui_core.plugin import (
 
 from .ahead import through
 from .models import (
+    KIB,
     MANIFEST_BYTES,
     MIB,
     PARCEL_FILES,
@@ -42,7 +43,7 @@ SMALL_BYTES = MIB
 LOADS = 2
 """Under way at once: one is read while the one before is sent."""
 LOAD_BYTES = 8 * MIB
-PIECE_BYTES = 256 * 1024
+PIECE_BYTES = 64 * KIB
 """Files that are smaller go into the socket together."""
 EMPTY = Sha256(hashlib.sha256().hexdigest())
 

@@ -19,7 +19,7 @@ class _Waiting(Generic[T, R]):
 
 class Together(Generic[T, R]):
     """While a load is under way, what is asked for gathers; the next load takes all of it, up to ``most_bytes()`` and
-    ``most_items``. Up to ``at_once`` are under way, but another one beside others only once it is a quarter full: else
+    ``most_items``. Up to ``at_once`` are under way, but another one beside others only once it is half full: else
     one that comes alone just before many cost them a place. Nothing waits for more to come than loads under way.
 
     ``carry`` answers for each item of its load in order, by a result or an error; what it raises, all of them get.
@@ -73,7 +73,7 @@ class Together(Generic[T, R]):
             return True
         if len(self._under_way) >= self._at_once:
             return False
-        return len(self._waiting) * 4 >= self._most_items or self._n_bytes * 4 >= self._most_bytes()
+        return len(self._waiting) * 2 >= self._most_items or self._n_bytes * 2 >= self._most_bytes()
 
     def _over(self, task: "asyncio.Task[None]") -> None:
         self._under_way.discard(task)

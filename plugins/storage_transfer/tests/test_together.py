@@ -69,7 +69,7 @@ async def test_an_item_that_is_larger_than_a_load_goes_alone() -> None:
 
 async def test_so_many_loads_are_under_way_at_once() -> None:
     carrier = Carrier()
-    asked = ask(carrier.together(at_once=2, most_items=8), 1, 2, 3, 4, 5)
+    asked = ask(carrier.together(at_once=2, most_items=4), 1, 2, 3, 4, 5)
     await begun()
     assert carrier.loads == [[1], [2, 3]]
     carrier.go.set()
@@ -77,9 +77,9 @@ async def test_so_many_loads_are_under_way_at_once() -> None:
     assert carrier.loads == [[1], [2, 3], [4, 5]]
 
 
-async def test_a_load_goes_beside_another_only_once_it_is_a_quarter_full() -> None:
+async def test_a_load_goes_beside_another_only_once_it_is_half_full() -> None:
     carrier = Carrier()
-    together = carrier.together(at_once=2, most_items=12, most_bytes=40)
+    together = carrier.together(at_once=2, most_items=12, most_bytes=20)
     asked = ask(together, 1, 2, 3)
     await begun()
     assert carrier.loads == [[1]]

@@ -285,11 +285,12 @@ async def test_a_try_in_which_nothing_moves_counts_as_failed(world):
     assert len(begun) == 2
 
 
-async def test_a_try_that_moves_takes_as_long_as_it_takes(world):
+@pytest.mark.parametrize("n_bytes", [1, 0])
+async def test_a_try_that_moves_or_waits_for_others_takes_as_long_as_it_takes(n_bytes, world):
     async def once(meter):
         for _ in range(10):
             await world.manual.sleep(STILL_S - 30)
-            meter.advance(1)
+            meter.advance(n_bytes)
         return "sent"
 
     task = asyncio.create_task(world.tries.done("a", once))
