@@ -25,6 +25,7 @@ SERVICES = (
     Service(name="postgresql", package="postgresql", programs=("initdb", "/usr/lib/postgresql/*/bin/initdb")),
     Service(name="chromium", package="chromium", programs=("chromium", "chromium-browser", "google-chrome")),
     Service(name="nginx", package="nginx-light", programs=("nginx", "/usr/sbin/nginx")),
+    Service(name="openssl", package="openssl", programs=("openssl",)),
     Service(name="sshd", package="openssh-server", programs=("sshd", "/usr/sbin/sshd")),
 )
 

@@ -3,20 +3,15 @@
 import errno
 import socket
 import ssl
-from datetime import UTC, datetime, timedelta
-from ipaddress import ip_address
 from pathlib import Path
 
 import aiohttp
 import pytest
 from aiohttp import web
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cdui_develop.certificates import self_signed, server_context
 from codefyui_core.builtin.direct.address import is_loopback, parse
 from codefyui_core.builtin.direct.agent import DirectAgent
 from codefyui_core.builtin.direct.connector import DirectConnector
@@ -153,27 +148,8 @@ async def test_a_failure_is_explained_by_its_cause(cause: BaseException, said: s
 
 
 def _self_signed(folder: Path) -> ssl.SSLContext:
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "127.0.0.1")])
-    now = datetime.now(UTC)
-    certificate = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(1)
-        .not_valid_before(now - timedelta(days=1))
-        .not_valid_after(now + timedelta(days=1))
-        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))]), critical=False)
-        .sign(key, hashes.SHA256())
-    )
-    pem = serialization.Encoding.PEM
-    (folder / "cert.pem").write_bytes(
-        certificate.public_bytes(pem)
-        + key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-    )
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(folder / "cert.pem")
+    context = server_context()
+    self_signed("127.0.0.1").serve_by(context, folder)
     return context
 
 
@@ -206,8 +182,7 @@ async def test_no_request_reaches_a_server_whose_certificate_is_not_accepted(tmp
 async def test_an_authority_that_was_installed_meanwhile_counts_at_the_next_dial(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    application = web.Server(lambda request: _ok())
-    server = web.ServerRunner(application)
+    server = web.ServerRunner(web.Server(_ok))
     await server.setup()
     try:
         await web.TCPSite(server, "127.0.0.1", 0, ssl_context=_self_signed(tmp_path)).start()
@@ -216,14 +191,14 @@ async def test_an_authority_that_was_installed_meanwhile_counts_at_the_next_dial
         async with agent.dial(target) as dial, session_of(dial) as session:
             with pytest.raises(aiohttp.ClientConnectorCertificateError):
                 await session.get(dial.base_url)
-        monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "cert.pem"))
+        monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "served.pem"))
         async with agent.dial(target) as dial, session_of(dial) as session:
             assert (await session.get(dial.base_url)).status == 200
     finally:
         await server.cleanup()
 
 
-async def _ok() -> web.Response:
+async def _ok(request: web.BaseRequest) -> web.Response:
     return web.Response()
 
 

@@ -40,7 +40,7 @@ def test_the_site_lets_workers_and_uploads_through(repository: Path) -> None:
 
 
 @pytest.mark.service
-@pytest.mark.needs("nginx")
+@pytest.mark.needs("nginx", "openssl")
 def test_nginx_accepts_the_site(repository: Path, tmp_path: Path) -> None:
     certificate, key = tmp_path / "cert.pem", tmp_path / "key.pem"
     subprocess.run(

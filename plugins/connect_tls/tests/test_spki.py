@@ -29,6 +29,7 @@ def printed(file: Path) -> str:
     return ran.stdout.strip()
 
 
+@pytest.mark.needs("openssl")
 @pytest.mark.spec("trust/fingerprint-command-agrees", "trust/pin-is-spki-sha256")
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_command_prints_the_fingerprint_of_every_kind_of_key(kind: str, tmp_path: Path) -> None:
@@ -42,6 +43,7 @@ def test_the_command_prints_the_fingerprint_of_every_kind_of_key(kind: str, tmp_
     assert fingerprint_of(first_in(made.read_bytes())) == printed(made)
 
 
+@pytest.mark.needs("openssl")
 @pytest.mark.spec("trust/fingerprint-command-agrees")
 def test_of_a_chain_the_first_certificate_counts_for_both(tmp_path: Path) -> None:
     leaf = Authority().issue("localhost")
