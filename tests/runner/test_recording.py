@@ -28,10 +28,14 @@ class Recorded:
         return process
 
     async def begun(self, **options):
-        """Its outcome is told and its write has begun."""
+        """Its outcome is told, and read here, and its write has begun."""
         process = await self.begin(write="waits", **options)
-        await self.is_there("began")
+        await self.writing(process)
         return process
+
+    async def writing(self, process):
+        await self.is_there("began")
+        await self.bench.until(lambda: process._writing)
 
     async def is_there(self, name):
         await self.bench.until((self.folder / name).exists)
@@ -83,7 +87,7 @@ async def test_a_stop_that_lets_it_write_waits_for_a_write_in_progress(recorded)
 async def test_a_stop_before_the_outcome_gives_its_grace_to_user_code_alone(recorded):
     process = await recorded.begin(write="waits", until_stopped=True)
     await process.stop(5.0, lets_write=True)
-    await recorded.is_there("began")
+    await recorded.writing(process)
     assert process._timer.cancelled()
     recorded.go_on()
     outcome, ending = await recorded.outcome(process)
