@@ -202,6 +202,10 @@ class Arrivals(Protocol):
         """What ``finish`` answered; None: it isn't placed."""
         ...
 
+    async def arrived_among(self, run: RunId, keys: Sequence[str]) -> Mapping[str, Arrived]:
+        """The same of many at once: those that are placed, by key."""
+        ...
+
     async def unlisted(self, run: RunId) -> Sequence[tuple[Arriving, Arrived]]:
         """Files of a run that are placed, and that no artifact tells of as stored: as they were sent, and where they
         came to lie.

@@ -272,6 +272,9 @@ class ArrivalsDouble:
     async def arrived(self, run: RunId, key: str) -> Arrived | None:
         return self.placed.get((run, key))
 
+    async def arrived_among(self, run: RunId, keys: Sequence[str]) -> Mapping[str, Arrived]:
+        return {key: self.placed[run, key] for key in keys if (run, key) in self.placed}
+
     async def unlisted(self, run: RunId) -> Sequence[tuple[Arriving, Arrived]]:
         return [
             (self.files[key], arrived)

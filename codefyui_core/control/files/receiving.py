@@ -7,7 +7,7 @@ once, before that: what a crash of the machine leaves of the beginning shows in 
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -100,10 +100,15 @@ class Receiving:
             return await Parcel(self._rows, run, coming, self._place).taken(chunks, agreed)
 
     async def arrived(self, run: RunId, key: str) -> Arrived | None:
-        row = await self._rows.find(run, key)
-        if row is None or row["state"] != PLACED or row["folder"] is None:
-            return None
-        return _arrived(Path(row["folder"]), row)
+        return (await self.arrived_among(run, [key])).get(key)
+
+    async def arrived_among(self, run: RunId, keys: Sequence[str]) -> Mapping[str, Arrived]:
+        rows = await self._rows.find_all(run, keys)
+        return {
+            key: _arrived(Path(row["folder"]), row)
+            for key, row in rows.items()
+            if row["state"] == PLACED and row["folder"] is not None
+        }
 
     async def unlisted(self, run: RunId) -> Sequence[tuple[Arriving, Arrived]]:
         return [(file, _arrived(file.folder, row)) for file, row in await self._rows.unlisted(run)]

@@ -32,6 +32,7 @@ from codefyui_core.plugin import (
     WorkerView,
 )
 
+from .accepting import Accepting
 from .input_route import InputParcels
 from .models import OUTPUT, StoredAt, TransferFacts, TransferSettings, TransferTicket
 from .places import FROM_INPUTS, target
@@ -50,6 +51,7 @@ class TransferControl(StorageControl[TransferTicket, Receipt, Grant, TransferFac
         self._host = host
         self._uploads = Uploads(host)
         self._input_parcels = InputParcels(host)
+        self._accepting = Accepting(host)
         self._settings: tuple[float, TransferSettings] | None = None
 
     def routes(self) -> Sequence[Route]:
@@ -59,6 +61,9 @@ class TransferControl(StorageControl[TransferTicket, Receipt, Grant, TransferFac
         if not self._host.settings(TransferSettings).transfer_enabled:
             return "off (CODEFYUI_TRANSFER_ENABLED=0)"
         return f"on, outputs up to {self._host.max_upload_bytes} bytes (CODEFYUI_MAX_UPLOAD_SIZE)"
+
+    async def aclose(self) -> None:
+        await self._accepting.aclose()
 
     # ------------------------------------------------------------ before a run
 
@@ -111,14 +116,7 @@ class TransferControl(StorageControl[TransferTicket, Receipt, Grant, TransferFac
         except BadName as error:
             raise Refused(error.message, code=error.code) from error
         _check_input(given.ticket, output, where.prefix)
-        arrived = await self._host.arrivals.arrived(given.run.id, output.key)
-        if arrived is None:
-            raise Refused(f"{output.name} didn't arrive here", code="upload.not_found")
-        if (arrived.sha256, arrived.size_bytes) != (receipt.sha256, receipt.size_bytes):
-            raise Refused(f"{output.name} arrived with other content", code="upload.mismatch")
-        if arrived.path.parent != (where.folder / where.name).parent:
-            raise Refused(f"{output.name} was sent to another place", code="upload.mismatch")
-        await asyncio.to_thread(check_there, arrived.path, where.folder, arrived.size_bytes)
+        arrived = await self._accepting.look(given.run.id, output, receipt, where)
         return listed(output.key, output.kind, output.name, where, arrived)
 
     async def settled(self, given: Assignment[TransferTicket]) -> None:

@@ -1,6 +1,8 @@
 """The control half: offers, what it accepts, what it removes."""
 
+import asyncio
 import hashlib
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,6 +11,7 @@ import pytest
 from transfer_between import ATTEMPT, WORKER
 
 from codefyui_core.plugin import (
+    Arrived,
     Arriving,
     Assignment,
     Because,
@@ -23,6 +26,7 @@ from codefyui_core.plugin import (
     Refusal,
     Refused,
     RunFiles,
+    RunId,
     RunStatus,
     RunView,
     StoredObject,
@@ -319,3 +323,31 @@ async def test_an_end_that_is_told_late_leaves_a_later_attempt_alone(
     control_host.attempts[RUN.id] = replace(ATTEMPT, number=2)
     await control.settled(GIVEN)
     assert list(control_host.arrivals.parts) == [(RUN.id, "k")]
+
+
+async def test_receipts_that_come_together_are_looked_at_together_and_fail_alone(
+    control: TransferControl, control_host: ControlStoreDouble, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lots: list[Sequence[str]] = []
+    among = control_host.arrivals.arrived_among
+
+    async def counted(run: RunId, keys: Sequence[str]) -> Mapping[str, Arrived]:
+        lots.append(keys)
+        return await among(run, keys)
+
+    monkeypatch.setattr(control_host.arrivals, "arrived_among", counted)
+    keys = [f"k{number}" for number in range(40)]
+    for key in keys[:-1]:
+        await send(
+            control_host, b"w", folder=control_host.run_files / RUN.id, name=f"checkpoint/{key}.pt", key=key
+        )
+    (control_host.run_files / RUN.id / "checkpoint" / "k3.pt").unlink()
+    asked = (control.accept(GIVEN, output("checkpoint", f"{key}.pt", key=key), receipt(b"w")) for key in keys)
+    found = await asyncio.gather(*asked, return_exceptions=True)
+    codes = {key: one.code for key, one in zip(keys, found, strict=True) if isinstance(one, Refused)}
+    assert codes == {"k3": "artifact.not_found", "k39": "upload.not_found"}
+    assert [one.key for one in found if isinstance(one, StoredObject)] == [
+        key for key in keys if key not in codes
+    ]
+    assert len(lots) <= 2
+    await control.aclose()

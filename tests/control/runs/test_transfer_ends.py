@@ -166,6 +166,7 @@ async def test_a_receipt_lists_an_upload_and_its_end_not_again(begun, kit):
     await begun.agent.finish(begun.key)
     (row,) = await settled(begun, kit)
     assert (row["state"], row["backend"]) == ("stored", "transfer")
+    assert "transfer_failed" not in await begun.room.warnings(begun.run_id)
 
 
 @pytest.mark.point(43)
