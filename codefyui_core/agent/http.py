@@ -9,6 +9,8 @@ from pydantic import JsonValue
 
 from codefyui_core.errors import Busy, CodefyError, Refused
 
+PIECE_BYTES = 1 << 20
+"""Of what is received at once: a large file in small pieces costs as much for the pieces as for their bytes."""
 RETRIED = frozenset({408, 429, 502, 503, 504, 507})
 """507: the disk there is full, and may not stay so."""
 TIMEOUT = aiohttp.ClientTimeout(total=None, sock_connect=30, sock_read=300)
@@ -68,8 +70,10 @@ class AgentHttp:
                 data=data,
                 timeout=TIMEOUT,
                 allow_redirects=False,
+                read_bufsize=PIECE_BYTES,
             ) as response:
                 await _check(response)
+                _take_large_pieces(response)
                 yield response
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise Busy(f"The control plane can't be reached: {error}") from error
@@ -78,6 +82,15 @@ class AgentHttp:
             if way.http.closed:
                 raise Busy("The connection to the control plane ended meanwhile.") from error
             raise
+
+
+def _take_large_pieces(response: aiohttp.ClientResponse) -> None:
+    """Of the transports of asyncio, those over a plain socket let one say how much they receive at once (256 KiB unless
+    told); the others don't know the word.
+    """
+    transport = None if response.connection is None else response.connection.transport
+    if transport is not None and hasattr(transport, "max_size"):
+        transport.max_size = PIECE_BYTES
 
 
 async def _check(response: aiohttp.ClientResponse) -> None:

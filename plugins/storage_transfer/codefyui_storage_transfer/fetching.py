@@ -3,7 +3,7 @@
 import asyncio
 import hashlib
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from io import FileIO
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,6 +16,8 @@ from .ahead import READ_BYTES, through
 if TYPE_CHECKING:
     import aiohttp
 
+HELD_BYTES = 2 << 20
+"""So much is written and hashed at once, while as much comes."""
 _RANGE = re.compile(r"bytes (\d+)-\d+/(\d+)")
 
 
@@ -59,7 +61,7 @@ class Fetching:
                 )
             if start != begun.n_bytes:
                 await through(begun.restart)
-            await self._keep_all(response.content.iter_any(), begun)
+            await self._keep_all(pieces_of(response), begun)
         if begun.n_bytes < item.size_bytes:
             raise Busy(f"{item.name} broke off after {begun.n_bytes} of {item.size_bytes} bytes")
 
@@ -71,29 +73,27 @@ class Fetching:
         return f"/api/{item.family.value}/download/{quote(item.name)}"
 
     async def _keep_all(self, pieces: AsyncIterator[bytes], begun: "Begun") -> None:
-        """A thread writes and hashes what came while more of it comes."""
+        """Two threads write and hash what came while more of it comes."""
         held: list[bytes] = []
-        n_held = 0
-        keeping: asyncio.Future[None] | None = None
+        n_held, n_come = 0, begun.n_bytes
+        keeping: asyncio.Task[None] | None = None
         try:
             async for piece in pieces:
                 held.append(piece)
                 n_held += len(piece)
-                if n_held < READ_BYTES:
+                n_come += len(piece)
+                self._check(n_come)
+                self._progress.advance(len(piece))
+                if n_held < HELD_BYTES:
                     continue
                 if keeping is not None:
                     await asyncio.shield(keeping)
-                self._check(begun.n_bytes + n_held)
-                self._progress.advance(n_held)
-                keeping = asyncio.ensure_future(asyncio.to_thread(begun.keep, held))
+                keeping = asyncio.ensure_future(begun.keep(held))
                 held, n_held = [], 0
             if keeping is not None:
                 await asyncio.shield(keeping)
-            self._check(begun.n_bytes + n_held)
-            self._progress.advance(n_held)
         finally:
-            whole = await _went_well(keeping)
-            if whole and begun.n_bytes + n_held <= self._item.size_bytes:
+            if await _went_well(keeping) and n_come <= self._item.size_bytes:
                 await through(lambda: begun.end(held))
 
     def _check(self, n_bytes: int) -> None:
@@ -102,7 +102,7 @@ class Fetching:
 
 
 class Begun:
-    """The beginning of the file, and its hash. All of it blocks."""
+    """The beginning of the file, and its hash. All but ``keep`` blocks."""
 
     def __init__(self, path: Path) -> None:
         path.touch()
@@ -118,15 +118,28 @@ class Begun:
         self._file.truncate()
         self.digest, self.n_bytes = hashlib.sha256(), 0
 
-    def keep(self, pieces: list[bytes]) -> None:
-        """Raises: Refused when the disk doesn't take it."""
+    async def keep(self, pieces: Sequence[bytes]) -> None:
+        """Writing takes half as long as hashing, and neither waits for the other. Not to be cancelled.
+
+        Raises: Refused when the disk doesn't take it.
+        """
+        both = [asyncio.to_thread(work, pieces) for work in (self.write, self.hash)]
+        for error in await asyncio.gather(*both, return_exceptions=True):
+            if error is not None:
+                raise error
+
+    def write(self, pieces: Sequence[bytes]) -> None:
         for piece in pieces:
             write_all(self._file, memoryview(piece))
+
+    def hash(self, pieces: Sequence[bytes]) -> None:
+        for piece in pieces:
             self.digest.update(piece)
             self.n_bytes += len(piece)
 
-    def end(self, pieces: list[bytes]) -> None:
-        self.keep(pieces)
+    def end(self, pieces: Sequence[bytes]) -> None:
+        self.write(pieces)
+        self.hash(pieces)
         self.close()
 
     @property
@@ -135,6 +148,12 @@ class Begun:
 
     def close(self) -> None:
         self._file.close()
+
+
+async def pieces_of(response: "aiohttp.ClientResponse") -> AsyncIterator[bytes]:
+    """The body as it is received: what is joined is copied."""
+    async for piece, _ in response.content.iter_chunks():
+        yield piece
 
 
 def write_all(file: FileIO, data: memoryview) -> None:
@@ -150,8 +169,8 @@ def unwritten(name: object, error: OSError) -> Refused:
     return Refused(f"{name} can't be written: {error.strerror}", code="storage.full")
 
 
-async def _went_well(keeping: "asyncio.Future[None] | None") -> bool:
-    """Waits for the thread. What comes behind a piece that it couldn't write has no place."""
+async def _went_well(keeping: "asyncio.Task[None] | None") -> bool:
+    """Waits for the threads. What comes behind a piece that it couldn't write has no place."""
     if keeping is None:
         return True
     await asyncio.wait({keeping})

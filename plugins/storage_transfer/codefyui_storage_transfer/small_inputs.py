@@ -23,7 +23,7 @@ from codefyui_core.plugin import (
 )
 
 from .ahead import READ_BYTES, through
-from .fetching import unwritten, write_all
+from .fetching import pieces_of, unwritten, write_all
 from .input_parcel import FILE_BYTES, INPUTS_PATH, MOST_FILES, Listed, Manifest
 from .models import KIB, MIB
 from .together import Together
@@ -90,7 +90,7 @@ class SmallInputs:
         async with self._http.request(
             "POST", self._path, json=asked, headers={"Accept-Encoding": "identity"}
         ) as response:
-            pieces = response.content.iter_any()
+            pieces = pieces_of(response)
             manifest, begun = await _manifest(pieces)
             unpacking = Unpacking(_coming(load, manifest))
             await _keep_all(begun, pieces, unpacking)

@@ -1,7 +1,7 @@
 """Inputs on their way to a worker."""
 
 import hashlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -156,11 +156,11 @@ async def test_a_stop_ends_the_fetch(fetch: Any, tmp_path: Path) -> None:
 async def test_a_disk_that_is_full_is_told_and_leaves_a_beginning_to_go_on_from(
     fetch: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(begun: Begun, pieces: list[bytes]) -> None:
+    def full(begun: Begun, pieces: Sequence[bytes]) -> None:
         raise Refused("into can't be written: No space left on device", code="storage.full")
 
     with monkeypatch.context() as patch:
-        patch.setattr(Begun, "keep", full)
+        patch.setattr(Begun, "write", full)
         with pytest.raises(Refused, match="No space left"):
             await fetch()
     left = (tmp_path / "into").read_bytes()
