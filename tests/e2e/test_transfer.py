@@ -434,9 +434,9 @@ def test_a_proxy_with_default_limits_and_a_server_that_dies_behind_it_cost_no_fi
         assert told(far, run_id, "transfer_failed") == []
         lines = log.read_text().splitlines()
     assert [line for line in lines if line.startswith("413 POST")], "the default limit of 1 MB was met"
-    files = [line for line in lines if "/upload " in line or "/download/" in line]
+    files = [line for line in lines if "/upload " in line or "/inputs/parcel " in line]
     assert {line.rpartition(" ")[2] for line in files} == {credential(far, "proxied")}
-    assert [line for line in files if "GET /api/files/download/through.csv" in line]
+    assert [line for line in files if f"POST /api/runs/{run_id}/inputs/parcel" in line]
 
 
 @pytest.mark.spec("transfer/downloaded-input-hash-verified")
