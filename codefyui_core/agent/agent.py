@@ -224,10 +224,10 @@ class Agent:
         return self._reads.next_part()
 
     def gathering_s(self, window_bytes: int) -> float:
-        return self.holdings.gathering_s(window_bytes)
+        return self.holdings.outgoing.gathering_s(window_bytes)
 
     async def next_batch(self, window_bytes: int) -> Batch | None:
-        return await self.holdings.next_batch(window_bytes)
+        return await self.holdings.outgoing.next_batch(window_bytes)
 
     # ------------------------------------------------------------ the end
 

@@ -1,8 +1,8 @@
-"""All attempts of an agent: what hello lists, what the line sends next, what becomes of each message."""
+"""All attempts of an agent: what hello lists, and what becomes of each message."""
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -10,7 +10,6 @@ from pathlib import Path
 from codefyui_core.plugin.values import JsonObject
 from codefyui_core.runs.status import StopReason
 from codefyui_core.wire.codec import live_hash
-from codefyui_core.wire.limits import BATCH_BYTES
 from codefyui_core.wire.messages import (
     AckEntry,
     Assign,
@@ -27,15 +26,17 @@ from codefyui_core.wire.messages import (
 
 from . import folder
 from .aside import KEEP_DAYS, Asides
-from .attempts import Attempt, Batch
+from .attempts import Attempt
 from .carrying.grants import Grants
 from .disk import Disk
 from .done import Done
 from .driver import Driver
-from .equipment import Equipment, Life
+from .equipment import Equipment
 from .folder import Head, Owner
+from .lives import Lives
 from .machine import STOP_GRACE_S, Effect, State
 from .one_run import OneRun
+from .outgoing import Outgoing
 from .places import Places
 from .recovering import Recovering
 from .refusing import lacks, refusal
@@ -43,13 +44,8 @@ from .republishing import Republishing
 from .retention import prune_runs
 from .spool import Spool
 from .stream import Stream, item
-from .turns import Turns
 
 TIDY_EVERY_S = 24 * 3600.0
-WORTH_PART = 2
-"""Of a full batch, what has to fit for one to be sent: a window that is nearly shut makes no tiny ones."""
-BACKLOG_PART = 2
-"""Of the window, what a backlog may fill beside attempts that keep up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,10 +88,9 @@ class Holdings:
         self._heir = heir
         self._keep_runs = keep_runs
         self._attempts: dict[tuple[str, int], Attempt] = {}
-        self._drivers: dict[tuple[str, int], Life] = {}
+        self._lives = Lives()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._lives: dict[tuple[str, int], asyncio.Task[None]] = {}
-        self._turns = Turns()
+        self.outgoing = Outgoing(self._attempts)
         self._done = Done(places.spools / "done")
         self._asides = Asides(places.spools, places.set_aside)
         self._tidy_at = 0.0
@@ -187,7 +182,7 @@ class Holdings:
             case VerdictKind.DISCARD:
                 self._log.info("run %s is settled (%s)", verdict.run_id, verdict.recorded or "unknown there")
                 attempt.discard(verdict.recorded)
-                if attempt.machine.state is State.PUBLISHING and attempt.key not in self._live_keys():
+                if attempt.machine.state is State.PUBLISHING and _key(attempt) not in self._lives:
                     await self._let_go(attempt)
             case VerdictKind.KEEP:
                 self._log.warning(
@@ -196,47 +191,6 @@ class Holdings:
                     KEEP_DAYS,
                     attempt.path,
                 )
-
-    def _live_keys(self) -> Sequence[AttemptKey]:
-        return [AttemptKey(run_id=run_id, attempt=number) for run_id, number in self._lives]
-
-    def gathering_s(self, window_bytes: int) -> float:
-        """How long the next batch still gathers what comes, in seconds; not positive: it doesn't."""
-        return self._turns.wait_s(self._rooms(window_bytes), asyncio.get_running_loop().time())
-
-    async def next_batch(self, window_bytes: int) -> Batch | None:
-        """Of the attempts in turn; None when nothing may be sent now."""
-        now = asyncio.get_running_loop().time()
-        rooms = self._rooms(window_bytes)
-        for key in self._turns.order(rooms, self._is_live, now):
-            attempt = self._attempts.get(key)
-            if attempt is None:
-                continue
-            live = self._is_live(key)
-            batch = await attempt.batch(min(BATCH_BYTES, rooms[key]))
-            if batch is not None and key in self._attempts:
-                self._turns.sent(key, now, live=live, full=attempt.sendable)
-                return batch
-        return None
-
-    def _rooms(self, window_bytes: int) -> Mapping[tuple[str, int], int]:
-        """Bytes that each attempt with something to send may send now, where that is worth a batch. Old events
-        leave room for live ones: what fills the window is taken in before what comes next.
-        """
-        unacked = sum(one.unacked_bytes for one in self._attempts.values())
-        live = {key for key in self._attempts if self._is_live(key)}
-        backlog = window_bytes // BACKLOG_PART if live else window_bytes
-        rooms = {
-            key: (window_bytes if key in live else backlog) - unacked
-            for key, one in self._attempts.items()
-            if one.sendable
-        }
-        worth = min(BATCH_BYTES, window_bytes) // WORTH_PART
-        return {key: room for key, room in rooms.items() if room >= worth}
-
-    def _is_live(self, key: tuple[str, int]) -> bool:
-        """Its run executes, and the line keeps up with it."""
-        return not (self._attempts[key].ended or self._turns.behind(key))
 
     def acked(self, entries: Iterable[AckEntry]) -> None:
         for entry in entries:
@@ -260,9 +214,9 @@ class Holdings:
     def granted(self, message: GrantMessage) -> None:
         """New credentials; kept until a session is there that takes them."""
         key = (message.run_id, message.attempt)
-        attempt = self._attempts.get(key)
-        if attempt is not None and attempt.grants.came(message) and key in self._drivers:
-            self._spawn(self._drivers[key].renewed())
+        attempt, driver = self._attempts.get(key), self._lives.driver(key)
+        if attempt is not None and attempt.grants.came(message) and driver is not None:
+            self._spawn(driver.renewed())
 
     def lease(self, run_id: str, number: int) -> str | None:
         """What proves to the control plane that this agent may speak for the attempt."""
@@ -309,7 +263,7 @@ class Holdings:
         self._add(attempt)
         if self._one is not None:
             self._one.take(message)
-        self._lives[key] = asyncio.create_task(self._live(attempt, message), name=f"run {message.run_id}")
+        self._lives.begin(key, self._live(attempt, message), f"run {message.run_id}")
 
     def _refusal(self, message: Assign) -> Refuse | None:
         if self.stopping is not None:
@@ -328,29 +282,22 @@ class Holdings:
             await self._open_spool(attempt)
         except OSError as error:
             self._forget(key)
-            self._lives.pop(key, None)
+            self._lives.end(key)
             self._tell_ended(attempt)
             detail = f"no room for its events: {error}"
             self._refuse(Refuse(run_id=key[0], attempt=key[1], code="disk_full", detail=detail))
             return
         driver = Driver(attempt, message, self._worker_id, self._equipment(), self._log)
         self._log.info("run %s was received", message.run_id)
-        await self._drive(key, driver)
-
-    async def _drive(self, key: tuple[str, int], driver: Life) -> None:
-        self._drivers[key] = driver
-        try:
-            await driver.life()
-        finally:
-            self._drivers.pop(key, None)
-            self._lives.pop(key, None)
+        await self._lives.drive(key, driver)
 
     def _go_on(self, attempt: Attempt) -> None:
         """With the files of one that a process before this one left."""
-        key = (attempt.head.run_id, attempt.head.attempt)
-        self._log.info("run %s: its files are delivered", attempt.head.run_id)
-        driver = self._drivers[key] = Republishing(attempt, self._equipment(), self._log)
-        self._lives[key] = asyncio.create_task(self._drive(key, driver), name=f"files of run {key[0]}")
+        key = _key(attempt)
+        self._log.info("run %s: its files are delivered", key[0])
+        driver = Republishing(attempt, self._equipment(), self._log)
+        self._lives.take(key, driver)
+        self._lives.begin(key, self._lives.drive(key, driver), f"files of run {key[0]}")
 
     async def _open_spool(self, attempt: Attempt) -> None:
         path = await asyncio.to_thread(folder.make, self._places.spools, attempt.head, self._owner)
@@ -363,8 +310,7 @@ class Holdings:
 
     def _effects(self, attempt: Attempt, effects: Iterable[Effect]) -> None:
         effects = list(effects)
-        key = (attempt.head.run_id, attempt.head.attempt)
-        driver = self._drivers.get(key)
+        driver = self._lives.driver(_key(attempt))
         if driver is not None:
             driver.do(effects)
         elif Effect.PUBLISH in effects:
@@ -375,10 +321,8 @@ class Holdings:
 
     async def _let_go(self, attempt: Attempt) -> None:
         """Its folder goes; a stray assign of it starts nothing any more."""
-        key = (attempt.head.run_id, attempt.head.attempt)
-        life = self._lives.get(key)
-        if life is not None and life is not asyncio.current_task():
-            await asyncio.gather(life, return_exceptions=True)
+        key = _key(attempt)
+        await self._lives.over(key)
         try:
             await asyncio.to_thread(self._done.add, attempt.key, attempt.head.lease)
         except OSError as error:
@@ -410,7 +354,7 @@ class Holdings:
         busy = {one.path for key, one in self._attempts.items() if key in self._lives}
         for over in await asyncio.to_thread(self._asides.overdue, busy):
             for attempt in [one for one in self._attempts.values() if one.path == over.path]:
-                self._forget((attempt.head.run_id, attempt.head.attempt))
+                self._forget(_key(attempt))
                 if attempt.stream is not None:
                     await attempt.stream.aclose()
             await asyncio.to_thread(folder.remove, over.path)
@@ -433,7 +377,7 @@ class Holdings:
     @property
     def writes_for_s(self) -> float:
         """How long a run that was stopped may still write what it recorded; 0 when none records."""
-        records = any(driver.records_outputs for driver in self._drivers.values())
+        records = any(driver.records_outputs for driver in self._lives.drivers)
         return self._equipment().writes_for_s if records else 0.0
 
     def drain(self) -> None:
@@ -454,14 +398,12 @@ class Holdings:
 
     async def idle(self) -> None:
         """Until no run executes here any more. Who waits no longer ends none of them."""
-        while self._lives:
-            await asyncio.wait(self._lives.values())
+        await self._lives.idle()
 
     async def aclose(self) -> None:
         """What is on disk stays for the next process."""
-        for life in self._lives.values():
-            life.cancel()
-        await asyncio.gather(*self._lives.values(), *self._tasks, return_exceptions=True)
+        await self._lives.aclose()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
         for attempt in self._attempts.values():
             if attempt.stream is not None:
                 await attempt.stream.aclose()
@@ -473,16 +415,20 @@ class Holdings:
                 await asyncio.to_thread(folder.release, attempt.path)
 
     def _add(self, attempt: Attempt) -> None:
-        key = (attempt.head.run_id, attempt.head.attempt)
+        key = _key(attempt)
         self._attempts[key] = attempt
-        self._turns.add(key)
+        self.outgoing.add(key)
 
     def _forget(self, key: tuple[str, int]) -> None:
         self._attempts.pop(key, None)
-        self._turns.forget(key)
+        self.outgoing.forget(key)
         self._look_drained()
 
     def _spawn(self, work: Coroutine[None, None, None]) -> None:
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+
+def _key(attempt: Attempt) -> tuple[str, int]:
+    return attempt.head.run_id, attempt.head.attempt
