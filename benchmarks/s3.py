@@ -120,7 +120,8 @@ class Ours:
         return self._loop.run(self._each(paths, one))
 
     def _client(self) -> Any:
-        from codefyui_storage_s3.client import Keys, make_client
+        from codefyui_storage_s3.boto import make_client
+        from codefyui_storage_s3.keys import Keys
         from codefyui_storage_s3.store_time import StoreTime
 
         return make_client("s3", self._ticket.bucket, Keys.of(self._grant, 0), StoreTime())

@@ -27,8 +27,10 @@ from codefyui_core.plugin import (
     StorageSession,
 )
 
-from .client import BucketClient, Keys, boto3_version
+from .boto import boto3_version
+from .client import BucketClient
 from .fetching import RANGE_BYTES, Fetch
+from .keys import Keys
 from .models import (
     MOST_TAKEN,
     S3Facts,

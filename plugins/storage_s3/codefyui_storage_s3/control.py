@@ -160,7 +160,9 @@ class S3Control(StorageControl[S3Ticket, S3Receipt, S3Grant, S3Facts]):
         if not receipt.taken:
             return await whole_at(client, sent_to, receipt)
         for listed in await self._host.stored(given.run.id):
-            if listed.key == output.key:  # the receipt came before
+            if (
+                listed.key == output.key and listed.data
+            ):  # the receipt came before, and it isn't one that waits
                 return listed.relative_path
         return await first_whole(client, sent_to, receipt)
 

@@ -12,7 +12,9 @@ from pydantic import SecretStr
 
 from codefyui_core.plugin import Busy, Clock, CodefyError, Refused
 
-from .client import Answer, BucketClient, Keys, make_client, signing_clock, tell_time
+from .boto import make_client
+from .client import Answer, BucketClient, signing_clock, tell_time
+from .keys import Keys
 from .models import Bucket, Links, S3Grant, S3Ticket
 from .policy import session_policy, writing_policy
 from .problems import Circumstances, ClockOff, date_of, problem_of

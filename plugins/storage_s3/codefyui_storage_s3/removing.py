@@ -11,10 +11,9 @@ from .problems import Missing, UploadGone
 from .threads import each
 from .unfinished import Unfinished, Upload
 
+AT_ONCE = 16
+
 ClientFor = Callable[[Upload], BucketClient]
-
-
-AT_ONCE = 4
 
 
 async def remove_keys(client: BucketClient, keys: Iterable[str]) -> None:

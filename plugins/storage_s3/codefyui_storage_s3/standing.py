@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 from codefyui_core.plugin import Busy, ControlStoreHost, StorageProblem
 
-from .client import BucketClient, boto3_version
+from .boto import boto3_version
+from .client import BucketClient
 from .models import Bucket
 from .probe import working_bucket
 from .settings import S3Settings

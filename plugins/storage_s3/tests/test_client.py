@@ -13,7 +13,9 @@ from cdui_develop.seaweedfs import ACCESS_KEY_ID
 from codefyui_core.plugin import Corrupt, Expired, Refused, TransferStopped
 from codefyui_core.testing.clock import ManualClock
 from codefyui_core.testing.hosts import ProgressDouble
-from codefyui_storage_s3.client import BucketClient, Keys, make_client
+from codefyui_storage_s3.boto import make_client
+from codefyui_storage_s3.client import BucketClient
+from codefyui_storage_s3.keys import Keys
 from codefyui_storage_s3.models import Bucket, S3Grant, Style
 from codefyui_storage_s3.store_time import StoreTime
 from codefyui_storage_s3.threads import Threads

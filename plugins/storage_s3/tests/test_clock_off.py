@@ -16,7 +16,8 @@ from codefyui_core.plugin import Busy, Redirect, Refused
 from codefyui_core.testing.clock import ManualClock
 from codefyui_core.testing.hosts import ProgressDouble
 from codefyui_storage_s3 import store_time as store_time_module
-from codefyui_storage_s3.client import BucketClient, Keys
+from codefyui_storage_s3.client import BucketClient
+from codefyui_storage_s3.keys import Keys
 from codefyui_storage_s3.models import Bucket, Style
 from codefyui_storage_s3.store_time import StoreTime
 from codefyui_storage_s3.threads import Threads

@@ -14,8 +14,9 @@ from cdui_develop.bucket_stub import Asked, Says, Stub, error
 from codefyui_core.plugin import Expired, Family, Refused, Sha256
 from codefyui_core.testing.hosts import ProgressDouble
 from codefyui_core.wire.limits import MESSAGE_BYTES
-from codefyui_storage_s3.client import BucketClient, Keys
+from codefyui_storage_s3.client import BucketClient
 from codefyui_storage_s3.fetching import RANGE_BYTES
+from codefyui_storage_s3.keys import Keys
 from codefyui_storage_s3.models import Bucket, Links, S3Grant, Style
 from codefyui_storage_s3.store_time import StoreTime
 from codefyui_storage_s3.threads import Threads

@@ -10,7 +10,8 @@ from s3_planes import Halves, MakeSite
 from cdui_develop.bucket_stub import Stub, error
 from codefyui_core.plugin import Family, InputItem, Sha256
 from codefyui_core.testing.clock import ManualClock
-from codefyui_storage_s3.client import BucketClient, Keys
+from codefyui_storage_s3.client import BucketClient
+from codefyui_storage_s3.keys import Keys
 from codefyui_storage_s3.looking import WORTH_LISTING, Looked, look
 from codefyui_storage_s3.models import Bucket, Style
 from codefyui_storage_s3.store_time import StoreTime

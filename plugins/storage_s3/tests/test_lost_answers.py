@@ -7,7 +7,7 @@ import pytest
 from s3_planes import ATTEMPT, RUN_ID, Halves, MakeSite
 
 from cdui_develop.bucket_stub import Asked, Says, Stub
-from codefyui_core.plugin import Busy, Refused
+from codefyui_core.plugin import Busy, Refused, StoredObject
 from codefyui_core.testing.hosts import NotesDouble
 from codefyui_storage_s3.models import MOST_TAKEN, S3Receipt
 from codefyui_storage_s3.naming import mark_of
@@ -143,6 +143,27 @@ async def test_a_receipt_that_comes_again_lists_what_it_listed(halves: Halves, s
     await halves.host.record(ATTEMPT, once)
     assert await halves.control.accept(given, output, receipt) == once
     assert _kept(stub) == {"best.pt": SMALL}
+
+
+async def test_a_file_that_reads_arriving_is_found_as_any_other(halves: Halves, stub: Stub) -> None:
+    """The core lists it before it asks again."""
+    staged, notes = await halves.staged(), NotesDouble()
+    stub.rule = _loses(stub)
+    async with halves.session(staged) as session:
+        with pytest.raises(Busy):
+            await halves.publish(session, SMALL, name="best.pt", notes=notes)
+        output, receipt = await halves.publish(session, SMALL, name="best.pt", notes=notes)
+    waiting = StoredObject(
+        key=output.key,
+        kind=output.kind,
+        name=output.name,
+        relative_path=output.relative_path,
+        size_bytes=None,
+        sha256=None,
+    )
+    await halves.host.record(ATTEMPT, waiting)
+    stored = await halves.control.accept(halves.given(staged), output, receipt)
+    assert stored.relative_path == f"{FOLDER}/best.pt"
 
 
 async def test_a_copy_that_is_listed_stays_even_if_the_first_one_turns_up_later(
