@@ -92,9 +92,21 @@ class Membership:
         stored = await self._stored()
         if stored is None:
             return False
+        self._check_connector(stored, dialer)
         await self._check_name(stored, dialer)
         self.credential = stored
         return True
+
+    def _check_connector(self, stored: CredentialFile, dialer: Dialer) -> None:
+        """What one connector trusts must not be given up because another one dials, if the plugin is gone or blocked."""
+        of = next((name for name in stored.keep.connector if name != dialer.name and stored.kept(name)), None)
+        if of is None:
+            return
+        url = self._plan.url or dialer.url()
+        raise StartProblem(
+            f"{self._places.credential} holds what the connector {of} trusts, and {dialer.name} would dial {url} "
+            f"without it. Install the plugin of {of} or unblock it; or run cdui agent forget {url} and enroll again."
+        )
 
     async def _check_name(self, stored: CredentialFile, dialer: Dialer) -> None:
         if self._plan.name is None or self._plan.name.lower() == stored.name.lower():

@@ -269,6 +269,23 @@ async def test_a_damaged_part_of_the_file_does_not_cost_the_credential(line, sai
     assert "damaged" in said.text
 
 
+async def test_what_another_connector_trusts_is_not_given_up(line):
+    """Its plugin is gone: the address would be dialed without the pinned key."""
+    agent = await line.agent()
+    await line.control.online()
+    await agent.stop()
+    path, asked = credential_file(line), len(line.control.requests)
+    stored = json.loads(path.read_text()) | {
+        "keep": {"connector": {"pinning": {"fingerprints": ["sha256:1"]}}}
+    }
+    path.write_text(json.dumps(stored))
+    error = await failure(await line.agent())
+    assert "Install the plugin of pinning" in error.message
+    assert "cdui agent forget" in error.message
+    assert len(line.control.requests) == asked
+    assert json.loads(path.read_text()) == stored
+
+
 async def test_the_name_of_another_worker_is_refused_with_2(line):
     agent = await line.agent()
     await line.control.online()
