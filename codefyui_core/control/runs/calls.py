@@ -155,23 +155,27 @@ class Calls:
 
     async def _accept(self, at: Served, one: Owed) -> Accepted:
         (row,) = derive(EventType.ARTIFACT, one.payload).artifacts
-        output = Output(
-            key=row.artifact_id,
-            kind=row.kind,
-            name=row.name,
-            relative_path=row.relative_path or row.name,
-            node_id=row.node_id,
-            size_bytes=row.size_bytes,
-        )
         try:
             receipt = at.backend.receipt.model_validate(one.payload.get("receipt"))
-            stored = await at.store.accept(at.given, output, receipt)
+            stored = await at.store.accept(at.given, _output(row), receipt)
         except Exception as error:
             if _not_now(error):
                 raise
             _log_refusal(self._log, error, f"run {at.key[0]}: {row.name} stays on its worker")
             return Accepted(replace(row, state=ArtifactState.ON_WORKER.value), _why(error, at))
         return Accepted(stored_row(stored, at.backend.name, row))
+
+
+def _output(row: ArtifactRow) -> Output:
+    """Of a row that a worker told of. Raises: ValidationError."""
+    return Output(
+        key=row.artifact_id,
+        kind=row.kind,
+        name=row.name,
+        relative_path=row.relative_path or row.name,
+        node_id=row.node_id,
+        size_bytes=row.size_bytes,
+    )
 
 
 async def _noted(note: Note, one: Owed, answer: Answer) -> Busy | None:
