@@ -5,6 +5,7 @@ from codefyui_core.plugin import Refused
 from .client import Answer, BucketClient
 from .models import S3Receipt
 from .problems import Missing
+from .removing import remove_keys
 from .uploading import MARK
 
 
@@ -20,18 +21,20 @@ async def whole_at(client: BucketClient, key: str, receipt: S3Receipt) -> str:
 
 async def first_whole(client: BucketClient, key: str, receipt: S3Receipt) -> str:
     """Where the output is: under a key that was taken by an earlier try of its own, whose answer was lost, else under
-    ``key``. The second copy, which nothing would list, is removed.
+    ``key``. What else bears its mark is removed, as nothing would list it: a second copy, and what a store that was killed
+    has of an upload, which can be an empty object.
 
     Raises: as ``whole_at``.
     """
-    for taken in receipt.taken:
-        found = await _found(client, taken)
-        if found is not None and _bears(found, receipt.mark) and _is_what_was_sent(receipt, found):
-            copy = await _found(client, key)
-            if copy is not None and _bears(copy, receipt.mark):
-                await client.call("delete_object", key)
-            return taken
-    return await whole_at(client, key, receipt)
+    own: dict[str, Answer] = {}
+    for one in dict.fromkeys((*receipt.taken, key)):
+        found = await _found(client, one)
+        if found is not None and _bears(found, receipt.mark):
+            own[one] = found
+    whole = [one for one, found in own.items() if _is_what_was_sent(receipt, found)]
+    chosen = whole[0] if whole else await whole_at(client, key, receipt)
+    await remove_keys(client, [one for one in own if one != chosen])
+    return chosen
 
 
 async def _found(client: BucketClient, key: str) -> Answer | None:

@@ -145,6 +145,22 @@ async def test_a_receipt_that_comes_again_lists_what_it_listed(halves: Halves, s
     assert _kept(stub) == {"best.pt": SMALL}
 
 
+@pytest.mark.parametrize("torn", [b"", b"wei"])
+async def test_what_a_killed_store_has_of_an_upload_is_removed(
+    halves: Halves, stub: Stub, torn: bytes
+) -> None:
+    staged = await halves.staged()
+    async with halves.session(staged) as session:
+        await halves.publish(session, SMALL, name="best.pt")
+    path = f"/codefyui/{FOLDER}/best.pt"
+    stub.objects[path] = (torn, {**stub.objects[path][1], "ETag": '"torn"'})
+    async with halves.session(staged) as session:
+        output, receipt = await halves.publish(session, SMALL, name="best.pt")
+    stored = await halves.control.accept(halves.given(staged), output, receipt)
+    assert stored.relative_path == f"{FOLDER}/best-1.pt"
+    assert _kept(stub) == {"best-1.pt": SMALL}
+
+
 async def test_a_file_that_reads_arriving_is_found_as_any_other(halves: Halves, stub: Stub) -> None:
     """The core lists it before it asks again."""
     staged, notes = await halves.staged(), NotesDouble()
