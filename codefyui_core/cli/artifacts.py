@@ -19,6 +19,7 @@ from .output import print_json, print_table
 from .printing import shown
 
 FOLDER = click.Path(file_okay=False, path_type=Path)
+ARRIVING = "arriving"
 
 
 @click.group("artifacts")
@@ -100,6 +101,8 @@ def path_of_artifact(context: Context, *, run: str, artifact: str) -> None:
     if context.as_json:
         print_json(cast("Any", row))
         return
+    if row["state"] == ARRIVING:
+        raise CommandProblem(f"{shown(row['name'])} is with {shown(where(row))}. Ask again in a while.")
     if row["path"] is None:
         raise CommandProblem(
             f"This server can't tell a path for {shown(row['name'])}; it is at {shown(where(row))}."
@@ -157,7 +160,9 @@ def size_of(row: Row) -> str:
 
 
 def where(row: Row) -> str:
-    """Its path, else its label and name there."""
+    """Its path, else its label and name there; of one that is with its backend, what the server waits for."""
+    if row["state"] == ARRIVING:
+        return f"the storage backend {row['backend']}, which couldn't confirm it yet"
     if row["path"] is not None:
         return str(row["path"])
     return f"{row['label'] or row['backend']}:{row['relative_path'] or row['name']}"

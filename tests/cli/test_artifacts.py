@@ -153,6 +153,20 @@ def test_artifacts_are_listed_with_where_they_are(site: Site, cdui: Cdui) -> Non
     assert [one["id"] for one in json.loads(only.out)["artifacts"]] == ["b"]
 
 
+def test_a_file_that_its_backend_could_not_confirm_yet_is_said_to_be_there(
+    site: Site, cdui: Cdui, tmp_path: Path
+) -> None:
+    site.rows.append(row("a", state="arriving", path="/far/a.pt", backend="s3", downloadable=False))
+    waits = "the storage backend s3, which couldn't confirm it yet"
+    listed = cdui("artifacts", "list", RUN)
+    assert re.search(rf"a +checkpoint +a\.pt +7 B +arriving +{waits}", listed.out)
+    place = cdui("artifacts", "path", RUN, "a")
+    assert place.status == 1
+    assert f"a.pt is with {waits}. Ask again in a while." in place.err
+    left = cdui("artifacts", "download", RUN, "--all", "-o", str(tmp_path / "out"))
+    assert f"not downloaded: a.pt is at {waits}" in left.err
+
+
 def test_a_run_that_is_not_there_is_said_so(site: Site, cdui: Cdui) -> None:
     ran = cdui("artifacts", "list", "nothing")
     assert (ran.status, "run.not_found" in ran.err) == (1, True)
