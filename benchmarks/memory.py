@@ -8,6 +8,7 @@ from contextlib import contextmanager
 
 import psutil
 
+from . import chatter
 from .measure import Aim, Row
 from .plan import Effort
 from .processes import site
@@ -21,10 +22,13 @@ _SETTLED_S = 2.0
 def rows(effort: Effort) -> list[Row]:
     found: dict[str, list[float]] = {name: [] for name in LIMITS_MB}
     baseline: list[float] = []
+    light = (
+        chatter.LIGHT if effort.quick else {}
+    )  # the helpers' imports of torch would be nearly all of the work
     for turn in range(effort.choose(3, 1)):
         with bare() as pid:
             baseline.append(megabytes(pid))
-        with site(effort.folder / str(turn), CODEFYUI_RUN_ZYGOTE="0") as made:
+        with site(effort.folder / str(turn), CODEFYUI_RUN_ZYGOTE="0", **light) as made:
             server, agent = made.start_server(), made.start_agent()
             time.sleep(_SETTLED_S)
             for name, process in (("control plane", server), ("agent", agent)):
