@@ -24,8 +24,8 @@ from .parts import Begun, Elsewhere, Part
 from .turns import Turns
 from .upload_rows import CHOSEN, PLACED, UploadRows
 
-GATHER_BYTES = 1 << 20
-"""Of what arrives, before threads write and hash it."""
+GATHER_BYTES = 2 << 20
+"""Of what arrives, before threads write and hash it: as much again is under way."""
 Key = tuple[str, str]
 
 

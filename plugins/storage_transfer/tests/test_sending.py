@@ -292,7 +292,7 @@ async def test_a_hash_that_was_damaged_in_the_answer_is_not_taken(
     @asynccontextmanager
     async def damaging(*words: Any, **more: Any) -> AsyncIterator[Any]:
         async with request(*words, **more) as response:
-            response._body = (await response.read()).replace(sha256, b"0" + sha256[1:])
+            response._body = (await response.read()).replace(sha256, bytes([sha256[0] ^ 1]) + sha256[1:])
             yield response
 
     between.request = damaging
