@@ -35,8 +35,10 @@ ALONE_AT_ONCE = 4
 class TransferAgent(StorageAgent[TransferTicket, Receipt, Grant, TransferFacts]):
     """Uses the agent's own way to the control plane: its address, its trust, its credential."""
 
-    parallel = 128
-    """So that small files that wait fill a request. Of large ones, few are under way."""
+    parallel = 256
+    """So that small files of 100 kB fill the requests under way while as many wait for the next one. Of large ones,
+    few are under way.
+    """
 
     def __init__(self, host: AgentStoreHost) -> None:
         self._host = host
