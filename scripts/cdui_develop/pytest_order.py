@@ -6,8 +6,21 @@ from collections import Counter
 
 import pytest
 
-LONG = ("tests/e2e/", "tests/faults/", "tests/benchmarks/", "tests/web/", "tests/launcher/", "tests/docs/")
-"""Rooms whose tests start whole systems, the longest first. The rest is short, whatever its number of tests."""
+LONG = (
+    "tests/faults/",
+    "tests/control/api/test_described_api.py",
+    "tests/e2e/",
+    "tests/benchmarks/",
+    "tests/web/",
+    "tests/plugin/",
+    "tests/launcher/",
+    "tests/runner/",
+    "tests/docs/",
+    "tests/test_portable_imports.py",
+)
+"""Rooms and modules whose tests start whole systems or processes, the longest first. The rest is short, whatever its
+number of tests.
+"""
 
 
 @pytest.hookimpl(trylast=True)

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cdui_develop import main as develop
-from cdui_develop.pytest_order import in_order
+from cdui_develop.pytest_order import LONG, in_order
 from cdui_develop.services import SERVICES, Service, install, missing, on_ci
 from cdui_develop.stages import Stage, failed, print_table, run_stage
 from cdui_develop.suites import suites
@@ -125,6 +125,11 @@ def test_modules_that_take_long_go_first_and_stay_together() -> None:
         *("tests/e2e/e.py::two", "tests/e2e/e.py::one", "tests/e2e/c.py::one", "tests/docs/b.py::one"),
         *("tests/graph/d.py::one", "tests/graph/d.py::two", "plugins/x/a.py::one"),
     ]
+
+
+def test_what_is_said_to_take_long_is_there() -> None:
+    root = Path(develop.__file__).parents[2]
+    assert [name for name in LONG if not (root / name).exists()] == []
 
 
 def test_words_after_the_dashes_go_to_pytest(tmp_path: Path) -> None:
