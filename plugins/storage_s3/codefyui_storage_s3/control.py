@@ -160,9 +160,8 @@ class S3Control(StorageControl[S3Ticket, S3Receipt, S3Grant, S3Facts]):
         if not receipt.taken:
             return await whole_at(client, sent_to, receipt)
         for listed in await self._host.stored(given.run.id):
-            if (
-                listed.key == output.key and listed.data
-            ):  # the receipt came before, and it isn't one that waits
+            waits = not listed.data
+            if listed.key == output.key and not waits:  # the receipt came before
                 return listed.relative_path
         return await first_whole(client, sent_to, receipt)
 
@@ -197,7 +196,7 @@ class S3Control(StorageControl[S3Ticket, S3Receipt, S3Grant, S3Facts]):
 
     async def discard(self, order: Discard) -> None:
         going = [one for one in order.stored if one.data and one.kind not in order.keep_kinds]
-        for place in places_of(order.stored):
+        for place in self._places(order):
             client = self._of(place.bucket)
             keys = {one.relative_path for one in going if StoredIn.model_validate(one.data) == place}
             if order.why is not DiscardReason.ARTIFACT:
@@ -205,6 +204,14 @@ class S3Control(StorageControl[S3Ticket, S3Receipt, S3Grant, S3Facts]):
             await remove_keys(client, sorted(keys))
         if order.why is not DiscardReason.ARTIFACT:
             await self._abort(owner_of(order.run.id))
+
+    def _places(self, order: Discard) -> Sequence[StoredIn]:
+        """Where objects of it are; those of a run may be where runs go now without a row, when its worker died."""
+        places, state = places_of(order.stored), self._standing.state
+        if order.why is DiscardReason.ARTIFACT or not isinstance(state, Working):
+            return places
+        now = StoredIn(bucket=state.bucket.name, prefix=state.settings.s3_prefix)
+        return [*places, *({now} - set(places))]
 
     # ------------------------------------------------------------ unfinished uploads
 

@@ -356,6 +356,15 @@ async def test_kinds_that_are_to_stay_do(halves: Halves, store: Store) -> None:
     ]
 
 
+async def test_a_run_whose_worker_died_before_it_told_of_its_files_leaves_none(
+    halves: Halves, store: Store
+) -> None:
+    store.put(f"runs/{RUN_ID}/checkpoint/not-recorded.pt")
+    store.put("runs/another/checkpoint/a.pt")
+    await halves.control.discard(removal())
+    assert store.keys("runs/") == ["runs/another/checkpoint/a.pt"]
+
+
 async def test_one_artifact_goes_alone(halves: Halves, store: Store) -> None:
     stored = await _run_of(halves)
     await halves.control.discard(removal(stored["tensorboard"], why=DiscardReason.ARTIFACT))
