@@ -27,6 +27,11 @@ def check_name(name: str, *, windows: bool = os.name == "nt") -> PurePosixPath:
     Raises: BadName for one that is empty, absolute, climbs, holds a backslash, a drive, a control character
     or text that isn't Unicode, names a device, or is too long.
     """
+    return PurePosixPath(*check_parts(name, windows=windows))
+
+
+def check_parts(name: str, *, windows: bool = os.name == "nt") -> list[str]:
+    """Its parts. Raises: BadName, as ``check_name`` does."""
     _check_text(name)
     if name.startswith("/"):
         raise _bad(name, "it is absolute; give a name below the folder")
@@ -37,7 +42,7 @@ def check_name(name: str, *, windows: bool = os.name == "nt") -> PurePosixPath:
         _check_part(name, part, windows=windows)
     if len("/".join(parts).encode()) > NAME_LIMIT_BYTES:
         raise _bad(name, f"it is longer than {NAME_LIMIT_BYTES} bytes")
-    return PurePosixPath(*parts)
+    return parts
 
 
 def to_portable(name: str, *, windows: bool = os.name == "nt") -> str:

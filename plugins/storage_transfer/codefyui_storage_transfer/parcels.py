@@ -27,7 +27,7 @@ from .models import (
     ParcelAnswer,
     Uploaded,
 )
-from .places import Target, arriving
+from .places import Here, Target, arriving
 from .shapes import FENCE, attempt_of, exists, misshapen, over
 from .stored import listed, uploaded
 from .turns import Turns
@@ -63,7 +63,8 @@ class Parcels:
         attempt = attempt_of(caller)
         async with self._turns.of(attempt.worker_id):
             manifest, begun = await _manifest(request)
-            placed = [self._coming(attempt, one) for one in manifest.files]
+            here = Here(self._host.run_files, self._host.folders)
+            placed = [self._coming(here, attempt, one) for one in manifest.files]
             arrived = await self._host.arrivals.take(
                 attempt.run_id,
                 [coming for coming, _ in placed],
@@ -99,11 +100,11 @@ class Parcels:
             answer.artifact_id = await self._host.record(listing, stored)
         return answer
 
-    def _coming(self, attempt: AttemptView, one: Announced) -> tuple[Coming, Target | None]:
+    def _coming(self, here: Here, attempt: AttemptView, one: Announced) -> tuple[Coming, Target | None]:
         limit = self._host.max_upload_bytes
         try:
             where, file = arriving(
-                self._host,
+                here,
                 attempt.run_id,
                 key=one.key,
                 kind=one.kind,
@@ -128,7 +129,7 @@ class Parcels:
 async def _manifest(request: web.Request) -> tuple[Manifest, bytes]:
     """And what came with it of the files."""
     line, end, begun = bytearray(), b"", b""
-    async for chunk in request.content.iter_any():
+    async for chunk, _ in request.content.iter_chunks():
         more, end, begun = chunk.partition(b"\n")
         line += more
         if end or len(line) >= MANIFEST_BYTES:
@@ -156,5 +157,5 @@ async def _manifest(request: web.Request) -> tuple[Manifest, bytes]:
 async def _bytes(begun: bytes, content: StreamReader) -> AsyncIterator[bytes]:
     if begun:
         yield begun
-    async for chunk in content.iter_any():
+    async for chunk, _ in content.iter_chunks():  # as they came: ``iter_any`` copies them together
         yield chunk

@@ -3,8 +3,9 @@
 import re
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
+from typing import Protocol
 
-from codefyui_core.plugin import Arriving, BadName, ControlStoreHost, Family, RunId
+from codefyui_core.plugin import Arriving, BadName, ControlStoreHost, Family, Folders, RunId
 
 from .models import KIND, OUTPUT
 
@@ -26,7 +27,24 @@ class Target:
     """Of the folder, below the data folder: ``runs/<run id>``, ``models``."""
 
 
-def target(host: ControlStoreHost, run: RunId, *, kind: str, name: str, relative_path: str) -> Target:
+class Bases(Protocol):
+    """Where files lie; a ``ControlStoreHost`` says it too, from settings that it reads each time."""
+
+    @property
+    def run_files(self) -> Path: ...
+    @property
+    def folders(self) -> Folders: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Here:
+    """The same for many files."""
+
+    run_files: Path
+    folders: Folders
+
+
+def target(host: Bases, run: RunId, *, kind: str, name: str, relative_path: str) -> Target:
     """``<run id>/<kind>/<name>`` among the files of runs; an output's own path in the data folder.
 
     Raises: BadName for a kind that is no word, and for a path to none of the families that runs write to. The
@@ -54,7 +72,7 @@ def place_of(host: ControlStoreHost, file: Arriving) -> Target:
 
 
 def arriving(
-    host: ControlStoreHost, run: RunId, *, key: str, kind: str, name: str, relative_path: str
+    host: Bases, run: RunId, *, key: str, kind: str, name: str, relative_path: str
 ) -> tuple[Target, Arriving]:
     """The same, and the file that is to come there. Raises: BadName."""
     where = target(host, run, kind=kind, name=name, relative_path=relative_path)

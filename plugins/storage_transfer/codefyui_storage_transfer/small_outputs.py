@@ -207,7 +207,7 @@ def _n_bytes(going: Sequence[Leaving]) -> int:
 def _read_all(load: Sequence[Leaving], small_bytes: int, limit_bytes: int) -> None:
     for one in load:
         try:
-            with one.path.open("rb", buffering=0) as file:
+            with FileIO(one.path) as file:
                 _read(one, file, small_bytes, limit_bytes)
         except OSError as error:
             one.problem = unreadable(one.path, error)
