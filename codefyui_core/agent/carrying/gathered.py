@@ -85,8 +85,10 @@ def at_once(work: Callable[[T], R], items: Sequence[T]) -> list[R | Exception]:
     """What came of each, by several threads. Blocking."""
     if len(items) < 2:
         return each(work, items)
-    with ThreadPoolExecutor(min(THREADS, len(items))) as pool:
-        return list(pool.map(partial(_tried, work), items))
+    count = min(THREADS, len(items))
+    with ThreadPoolExecutor(count) as pool:
+        answers = list(pool.map(partial(each, work), [items[first::count] for first in range(count)]))
+    return [answers[number % count][number // count] for number in range(len(items))]
 
 
 def _tried(work: Callable[[T], R], item: T) -> R | Exception:
