@@ -112,7 +112,7 @@ def health_of(plane: "ControlPlane") -> dict[str, Any]:
 
 
 def _device_row(plane: "ControlPlane", info: DeviceInfo) -> DeviceRow:
-    used, slots = plane.runs.slots().get(("server", info.device), (0, 0))
+    used, slots = plane.runs.numbers.slots().get(("server", info.device), (0, 0))
     return DeviceRow(
         value=info.device,
         label="CPU" if info.device == "cpu" else info.device,

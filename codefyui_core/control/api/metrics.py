@@ -24,15 +24,15 @@ class PlaneCollector(Collector):
 
     def collect(self) -> Iterator[Metric]:
         runs = GaugeMetricFamily("codefyui_runs", "Runs that are queued or executing", labels=["status"])
-        for status, number in self._plane.runs.counts().items():
+        for status, number in self._plane.runs.numbers.counts().items():
             runs.add_metric([status], number)
         yield runs
         waiting = GaugeMetricFamily("codefyui_queue_waiting", "Waiting runs by line", labels=["queue_key"])
-        for key, number in self._plane.runs.waiting().items():
+        for key, number in self._plane.runs.numbers.waiting().items():
             waiting.add_metric([key], number)
         yield waiting
         slots = GaugeMetricFamily("codefyui_slots", "Slots by device", labels=["worker", "device", "state"])
-        for (worker, device), (used, total) in self._plane.runs.slots().items():
+        for (worker, device), (used, total) in self._plane.runs.numbers.slots().items():
             slots.add_metric([worker, device, "used"], used)
             slots.add_metric([worker, device, "free"], max(total - used, 0))
         yield slots

@@ -48,13 +48,13 @@ class AtStop(BaseModel):
 
 def routes(plane: "ControlPlane") -> list[Route]:
     async def look(request: web.Request, caller: Caller) -> web.StreamResponse:
-        return json_response(plane.runs.at_stop().row())
+        return json_response(plane.runs.numbers.at_stop().row())
 
     async def stop(request: web.Request, caller: Caller) -> web.StreamResponse:
         if not is_loopback(request.remote):
             raise CodefyError("The server is stopped from its own machine only.", code="auth.token")
         body = await body_of(request, StopBody)
-        active = plane.runs.counts().get("running", 0)
+        active = plane.runs.numbers.counts().get("running", 0)
         plane.ask_to_stop(keep=body.runs == "keep")
         return json_response(Stopping(stopping=True, runs=body.runs, active=active).model_dump())
 

@@ -21,11 +21,9 @@ from codefyui_core.plugin.views import AttemptView, RunWarning
 from codefyui_core.runner.api import RunStarter
 from codefyui_core.runner.memory import free_memory
 from codefyui_core.runs.machine import Effect, State
-from codefyui_core.runs.options import ServerTarget
-from codefyui_core.runs.queue import Candidate, Capacity, Reason, Room
+from codefyui_core.runs.queue import Capacity, Reason, Room
 from codefyui_core.runs.record import RunRecord, split_identity
 from codefyui_core.runs.sharing import Policy
-from codefyui_core.runs.status import ACTIVE
 from codefyui_core.runs.steps import Change
 from codefyui_core.settings import ControlSettings, Install
 from codefyui_core.wire.messages import (
@@ -40,26 +38,26 @@ from codefyui_core.wire.messages import (
 )
 
 from . import decisions
-from .board import Board, Request
+from .board import Board
 from .calls import Calls
 from .card_desk import CardDesk
 from .cards import Cards, check_policy
 from .checkout import Checkout
 from .desk import Alongside, Claim, T, WorkerDirectory
 from .dispatcher import Dispatcher, Placed, Ready
-from .documents import DiskLook, prepare
-from .ending import AtStop, at_stop
 from .feeds import Feeds
 from .fold import Fold
 from .grants import Grants
 from .intake import Intake
-from .local import Execution, OwnRun, OwnRuns
+from .local import OwnRuns
+from .numbers import Numbers
 from .offers import Storages
 from .opening import open_runs
 from .outbox import Outbox
 from .outputs import RecordedOutputs, WorkerReads
+from .own_desk import OwnDesk, abandoning
 from .peaks import Peaks
-from .places import SERVER, Places, server_devices
+from .places import SERVER, Places
 from .reading import Reader
 from .reasons import LOADING, STOPPING, Reasons
 from .receipts import Receipts
@@ -67,10 +65,11 @@ from .removal import Removal, nothing_to_forget
 from .sent import CatalogView, Sent
 from .shutdown import Shutdown
 from .storing import Storing
-from .submit import Judge, read_options
+from .submit import Judge
+from .submitting import Submitting
 from .tasks import Tasks
 from .waits import Waits
-from .worker_desk import STOP_GRACE_S, WorkerDesk
+from .worker_desk import WorkerDesk
 from .writer import Writer
 
 
@@ -98,9 +97,6 @@ class RunService:
         """
         self._db = db
         self._catalog = catalog
-        self._workers = workers
-        self._registry = registry
-        self._install = install
         self._settings = settings
         self._clock = clock
         self._log = log
@@ -160,9 +156,10 @@ class RunService:
             clock=clock,
             log=log,
             devices=self._server_devices,
-            abandoned=self._abandoned,
+            abandoned=abandoning(self.writer, log),
             outputs=recorded,
         )
+        self._own_desk = OwnDesk(board=self.board, own=self._own, tasks=self._tasks)
         self._shutdown = Shutdown(
             db=db,
             board=self.board,
@@ -233,7 +230,7 @@ class RunService:
             waiting=self._sent.waiting,
             room=self._room,
             send=self._desk.send,
-            begin=self._begin,
+            begin=self._own_desk.begin,
             grace_s=grace_s,
         )
         self._intake = Intake(
@@ -244,7 +241,6 @@ class RunService:
             pins={info.distribution: info.version for info in registry.plugins},
             checkout=Checkout(install.settings.project_dir or install.root, lambda: milliseconds(clock)),
         )
-        self._judge = Judge(workers, self._storages)
         self._storing = Storing(db=db, board=self.board, writer=self.writer)
         self._waits = Waits(
             board=self.board,
@@ -270,6 +266,25 @@ class RunService:
             stores=stores,
             clock=clock,
             page_bytes=settings.run_events_response_cap_bytes,
+        )
+        self._submitting = Submitting(
+            board=self.board,
+            catalog=catalog,
+            judge=Judge(workers, self._storages),
+            intake=self._intake,
+            server_devices=self._server_devices,
+            install=install,
+            settings=settings,
+            get=self.reader.get,
+            take=self._dispatcher.take,
+            stopping=lambda: self._shutdown.begun,
+        )
+        self.numbers = Numbers(
+            board=self.board,
+            places=self._places,
+            workers=workers,
+            server_devices=self._server_devices,
+            durable=settings.run_queue_durable,
         )
         self.writer.listeners += [
             self._peaks.committed,
@@ -334,19 +349,13 @@ class RunService:
             before, after = change.before, change.after
             ended |= before.state is not State.SETTLED and after.state is State.SETTLED
             if Effect.SEND_STOP in change.effects and after.now.worker_id is None:
-                self._stop_own(after)
+                self._own_desk.stop(after)
             if after.state is State.SETTLED:
                 self._reasons.notes.pop(after.id, None)
         if changes or deleted:
             self._kick()
         if ended and not self._shutdown.begun:
             self._tasks.start(self._prune(), name="retention")
-
-    def _stop_own(self, record: RunRecord) -> None:
-        execution = self._own.get(record.id)
-        if execution is not None and record.stop_reason is not None:
-            stop = execution.stop(record.stop_reason, STOP_GRACE_S)
-            self._tasks.start(stop, name=f"stop {record.id}")
 
     def _kick(self) -> None:
         self._dispatcher.kick()
@@ -365,35 +374,6 @@ class RunService:
     def _room(self) -> Room:
         """What is free on all slots."""
         return Room(self.board.used(), self._places.capacity, self._cards.shares())
-
-    def _begin(self, placed: Placed) -> None:
-        """An own run whose attempt is committed."""
-        request = self.board.requests.get(placed.record.id)
-        options = {} if request is None else request.options.model_dump(mode="json", exclude={"target"})
-        run = OwnRun(
-            run_id=placed.record.id,
-            attempt=placed.record.attempt,
-            document=placed.document,
-            options=options,
-            devices=placed.record.now.devices,
-        )
-        execution = self._own.begin(run)
-        self._tasks.start(self._execute(execution, run.run_id), name=f"run {run.run_id}")
-        current = self.board.flights.get(run.run_id)
-        if current is not None and current.stop_reason is not None:
-            self._stop_own(current)
-
-    async def _execute(self, execution: Execution, run_id: str) -> None:
-        try:
-            await execution.run()
-        finally:
-            self._own.forget(run_id)
-
-    async def _abandoned(self, run_id: str, error: str) -> None:
-        try:
-            await self.writer.run(decisions.abandon(run_id, error))
-        except CodefyError:
-            self._log.critical("run %s can't be ended; the next start will", run_id)
 
     def _resend(self, record: RunRecord, lease: str) -> None:
         self._tasks.start(self._send_again(record, lease), name=f"assign {record.id}")
@@ -417,49 +397,7 @@ class RunService:
         Raises: GraphInvalid; CodefyError ``run.option_*``, ``target.*``, ``storage.*``, ``request.*``,
         ``catalog.loading``, ``server.stopping``, ``server.busy``.
         """
-        if self._shutdown.begun:
-            raise CodefyError("The server is stopping; submit again when it is back.", code="server.stopping")
-        catalog = self._catalog()
-        if catalog is None:
-            raise CodefyError("The node definitions are being read.", code="catalog.loading")
-        known = await self._intake.known(submit_id)
-        if known is not None:
-            return known
-        if len(name or "") > 64:
-            raise CodefyError("A run's name has 64 characters at most.", code="request.invalid")
-        read = read_options(options)
-        prepared = await asyncio.to_thread(
-            prepare,
-            graph,
-            catalog.definitions,
-            DiskLook.of(self._install),
-            limit_bytes=self._settings.transfer_max_input_bytes,
-        )
-        judged = await self._judge.judge(read, prepared, catalog.devices)
-        self._check_interactive(read.lane)
-        stored = await self._intake.store(prepared, judged, read, name, submit_id)
-        if isinstance(stored, str):
-            return {"run_id": stored, "status": (await self.reader.get(stored))["status"]}
-        if stored.interactive and isinstance(judged.needs.target, ServerTarget):
-            self._at_once(stored)
-        return {"run_id": stored.run_id, "status": "queued"}
-
-    def _check_interactive(self, lane: str) -> None:
-        limit = self._settings.run_interactive_max_concurrent
-        if lane == "interactive" and self.board.interactive_count() >= limit:
-            raise CodefyError(
-                f"{limit} interactive runs are executing already; wait for one, or queue this one.",
-                code="server.busy",
-            )
-
-    def _at_once(self, request: Request) -> None:
-        """The interactive lane skips the line, and takes no slot."""
-        waiting = self.board.lines.get(request.run_id)
-        if waiting is None:
-            return
-        offered = [info.device for info in self._server_devices()]
-        device = server_devices(request.needs.device, offered)[0]
-        self._dispatcher.take(waiting, Candidate(place=SERVER, devices=(device,), slots=()))
+        return await self._submitting.submit(graph, options, name, submit_id)
 
     async def cancel(self, run_id: str) -> JsonObject:
         """``{run_id, status, cancelled}``: whether there was something left to stop.
@@ -545,45 +483,7 @@ class RunService:
         """Add a ``run_warning`` to a run that isn't over."""
         await self.writer.run(decisions.warn(run_id, warning))
 
-    # ------------------------------------------------------------ numbers
-
-    def queue(self) -> JsonObject:
-        """Lines with how many wait, and slots in use."""
-        slots: list[Any] = [
-            {"worker": worker, "device": device, "used": used, "slots": total}
-            for (worker, device), (used, total) in self.slots().items()
-        ]
-        waiting: dict[str, Any] = self.waiting()
-        return {"waiting": waiting, "slots": slots}
-
-    def at_stop(self) -> AtStop:
-        """What would become of how many runs."""
-        return at_stop(self.board, durable=self._settings.run_queue_durable)
-
-    def counts(self) -> dict[str, int]:
-        """Runs that aren't over, by status."""
-        found = {status.value: 0 for status in ACTIVE}
-        found["queued"] = len(self.board.lines) + len(self.board.holds)
-        for record in self.board.flights.values():
-            if record.status in ACTIVE:
-                found[record.status.value] += 1
-        return found
-
-    def waiting(self) -> dict[str, int]:
-        """How many wait, by queue key."""
-        return self.board.lines.counts()
-
-    def slots(self) -> dict[tuple[str, str], tuple[int, int]]:
-        """(worker or ``server``, device) -> used and all."""
-        used = self.board.used()
-        known = {(SERVER, info.device): "server" for info in self._server_devices()}
-        for link in self._workers.live():
-            for info in link.devices:
-                slot = self._places.slots_of(link.view.id, (info.device,))[0]
-                known.setdefault(slot, link.view.name)
-        return {
-            (name, slot[1]): (used.get(slot, 0), self._places.capacity(slot)) for slot, name in known.items()
-        }
+    # ------------------------------------------------------------ cards and numbers
 
     def policy_of(self, worker_id: str, device: str) -> str:
         """How runs are admitted to a card of a worker, or of the server (empty). One that both offer is the

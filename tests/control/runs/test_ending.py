@@ -17,7 +17,7 @@ async def busy(room, kit):
 
 
 async def test_the_numbers_and_the_words_before_a_restart_say_what_it_does(room, busy):
-    row = room.service.at_stop().row()
+    row = room.service.numbers.at_stop().row()
     numbers = {
         name: row[name] for name in ("own", "on_workers", "waiting", "waiting_with_secrets", "durable")
     }
@@ -49,13 +49,13 @@ async def test_the_numbers_and_the_words_before_a_restart_say_what_it_does(room,
 
 async def test_an_absent_workers_run_counts_as_one_on_a_worker(room, busy):
     await room.directory.agents["id-box" if "id-box" in room.directory.agents else "box"].drop()
-    assert room.service.at_stop().on_workers == 1
+    assert room.service.numbers.at_stop().on_workers == 1
 
 
 async def test_without_a_durable_queue_nothing_waits_over_a_restart(closed_room):
     room = await closed_room.open(run_queue_durable=False)
     run_id = await room.submit(target="any")
-    assert room.service.at_stop().lines(keep=True) == [
+    assert room.service.numbers.at_stop().lines(keep=True) == [
         "1 run(s) in the queue end interrupted, as CODEFYUI_RUN_QUEUE_DURABLE is off."
     ]
     await room.restart()
@@ -63,4 +63,4 @@ async def test_without_a_durable_queue_nothing_waits_over_a_restart(closed_room)
 
 
 async def test_without_runs_there_is_nothing_to_say(room):
-    assert room.service.at_stop().lines(keep=True) == room.service.at_stop().lines(keep=False) == []
+    assert room.service.numbers.at_stop().lines(keep=True) == room.service.numbers.at_stop().lines(keep=False) == []

@@ -198,13 +198,9 @@ async def test_lists_are_filtered(room):
 async def test_counts_and_slots_say_what_is_in_use(room):
     _, process = await running(room)
     await room.submit(target="any")
-    assert room.service.counts() == {"queued": 1, "running": 1, "disconnected": 0}
-    assert room.service.waiting() == {"any/cpu": 1}
-    assert room.service.slots() == {("server", "cpu"): (1, 2)}
-    assert room.service.queue() == {
-        "waiting": {"any/cpu": 1},
-        "slots": [{"worker": "server", "device": "cpu", "used": 1, "slots": 2}],
-    }
+    assert room.service.numbers.counts() == {"queued": 1, "running": 1, "disconnected": 0}
+    assert room.service.numbers.waiting() == {"any/cpu": 1}
+    assert room.service.numbers.slots() == {("server", "cpu"): (1, 2)}
     process.finish()
 
 

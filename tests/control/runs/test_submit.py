@@ -171,7 +171,7 @@ async def test_caps_are_a_workers_own(closed_room, kit):
         await agent.got(run_id)
     await room.settled()
     assert await room.status(runs[2]) == "queued"
-    assert room.service.slots()[("box", "cuda:0")] == (2, 2)
+    assert room.service.numbers.slots()[("box", "cuda:0")] == (2, 2)
 
 
 # ---------------------------------------------------------------- node types
@@ -320,7 +320,7 @@ async def test_a_card_of_a_worker_on_the_same_machine_is_the_servers(room, kit):
     assert await room.status(remote) == "queued"
     process.finish()
     await agent.got(remote)
-    assert room.service.slots()[("server", "cuda:0")] == (1, 1)
+    assert room.service.numbers.slots()[("server", "cuda:0")] == (1, 1)
 
 
 async def test_while_definitions_are_read_runs_wait_and_say_so(room):
