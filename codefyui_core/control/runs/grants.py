@@ -4,7 +4,7 @@ import logging
 from collections.abc import Callable
 
 from codefyui_core.clocks import AttentiveClock, Timer
-from codefyui_core.errors import StorageProblem
+from codefyui_core.errors import CodefyError, StorageProblem
 from codefyui_core.plugin.storage import Grant
 from codefyui_core.plugin.values import JsonObject
 from codefyui_core.runs.record import RunRecord
@@ -18,7 +18,7 @@ from .desk import WorkerLink
 from .offers import Storages
 from .tasks import Tasks
 from .unit import Unit
-from .writer import Writer
+from .writer import NOT_NOW, PASSING, Writer
 
 RETRY_S = 30.0
 Key = tuple[str, int]
@@ -86,12 +86,16 @@ class Grants:
             return
         try:
             grant = await at.store.renew(at.given)
-        except StorageProblem as error:
+            after = await self._writer.run(_next_version(run_id, record.attempt))
+        except CodefyError as error:
+            if error.code in NOT_NOW - PASSING:
+                return  # the next server issues grants to all
+            if not isinstance(error, StorageProblem) and error.code not in PASSING:
+                raise
             self._log.warning("run %s: its storage grant can't be renewed: %s", run_id, error)
             key = (record.id, record.attempt)
             self._timers[key] = self._clock.timer(RETRY_S, lambda: self.renew(run_id, whole=whole))
             return
-        after = await self._writer.run(_next_version(run_id, record.attempt))
         if after is None:
             return
         self.given(after, grant)

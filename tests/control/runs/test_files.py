@@ -488,6 +488,28 @@ async def test_grants_are_renewed_when_due_when_asked_for_and_after_a_restart(st
     assert versions() == [2, 3, 4]
 
 
+async def test_a_server_that_stops_while_a_grant_is_issued_leaves_it_to_the_next(stored, table, kit, caplog):
+    agent = await stored.worker()
+    run_id = await stored.submit(table, target="box")
+    await agent.accept(run_id)
+    asked, goes_on = asyncio.Event(), asyncio.Event()
+
+    async def renew(given):
+        asked.set()
+        await goes_on.wait()
+        return stored.store.grant
+
+    stored.store.renew = renew
+    await stored.service.want_grant(agent.id, WantGrant(run_id=run_id, attempt=1, have_version=1))
+    await asked.wait()
+    (issuing,) = (task for task in asyncio.all_tasks() if task.get_name() == f"grant {run_id}")
+    await stored.service.writer.aclose()
+    goes_on.set()
+    await asyncio.wait({issuing}, timeout=10)
+    assert issuing.exception() is None
+    assert not [record for record in caplog.records if record.levelname == "ERROR"]
+
+
 @pytest.mark.point(44)
 @pytest.mark.parametrize("server_too", [False, True])
 async def test_an_agent_that_lost_its_memory_gets_backend_and_ticket_with_the_grant(
