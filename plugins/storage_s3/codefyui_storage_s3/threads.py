@@ -6,17 +6,28 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, ParamSpec, TypeVar
 
+from codefyui_core.plugin import Busy
+
 P = ParamSpec("P")
 R = TypeVar("R")
 
 
 async def each(works: Iterable[Coroutine[Any, Any, None]], at_once: int) -> None:
-    """All of them, a few beside each other. Raises what the first of those that failed raised, when all are over."""
-    room = asyncio.Semaphore(at_once)
+    """All of them, a few beside each other. Raises what the first of those that failed raised, when all are over; none
+    begins once one of them was Busy, as thousands would wait for a store that is away, one after another.
+    """
+    room, away = asyncio.Semaphore(at_once), asyncio.Event()
 
     async def one(work: Coroutine[Any, Any, None]) -> None:
-        async with room:
-            await work
+        try:
+            async with room:
+                if not away.is_set():
+                    await work
+        except Busy:
+            away.set()
+            raise
+        finally:
+            work.close()
 
     outcomes = await asyncio.gather(*(one(work) for work in works), return_exceptions=True)
     for outcome in outcomes:

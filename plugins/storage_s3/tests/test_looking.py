@@ -7,8 +7,8 @@ import pytest
 from pydantic import SecretStr
 from s3_planes import Halves, MakeSite
 
-from cdui_develop.bucket_stub import Stub, error
-from codefyui_core.plugin import Family, InputItem, Sha256
+from cdui_develop.bucket_stub import Says, Stub, error
+from codefyui_core.plugin import Family, InputItem, Sha256, StorageProblem
 from codefyui_core.testing.clock import ManualClock
 from codefyui_storage_s3.client import BucketClient
 from codefyui_storage_s3.keys import Keys
@@ -95,6 +95,20 @@ async def test_what_is_there_is_not_sent_and_what_went_is_sent_again(
     assert gone in stub.objects
     assert len(stub.objects) == 51
     assert stub.of("HEAD") == []
+
+
+@pytest.mark.parametrize(
+    ("answer", "asked"), [(error("SlowDown", 503), 16), (error("AccessDenied", 403), 50)]
+)
+async def test_no_more_are_tried_once_the_store_is_away(
+    site_of: MakeSite, stub_settings: dict[str, object], stub: Stub, answer: Says, asked: int
+) -> None:
+    halves: Halves = await (await site_of(stub_settings, s3_credentials="static")).start()
+    stub.asked.clear()
+    stub.rule = lambda asked: answer if asked.method == "PUT" else None
+    with pytest.raises(StorageProblem):
+        await _staged_with(halves, 50)
+    assert len(stub.of("PUT")) <= asked
 
 
 @pytest.mark.service
