@@ -28,7 +28,7 @@ from .models import KIB, MIB
 PROBLEMS = 8
 """Of one body that are told."""
 PIECE_BYTES = MIB
-"""So much is read at once, and a file more."""
+"""So much is read at once, and is there twice: what is sent, and what is next."""
 
 
 class BodyProblem(FormProblem):
@@ -118,10 +118,12 @@ class Parcel:
         """The next whole files; nothing at the end. Raises: Changed."""
         items: list[InputItem] = []
         n_bytes = 0
-        while self._next < len(self._coming) and n_bytes < PIECE_BYTES:
-            items.append(self._coming[self._next])
-            n_bytes += items[-1].size_bytes
-            self._next += 1
+        for item in self._coming[self._next :]:
+            if items and n_bytes + item.size_bytes > PIECE_BYTES:
+                break
+            items.append(item)
+            n_bytes += item.size_bytes
+        self._next += len(items)
         piece = bytearray(len(head) + n_bytes)
         piece[: len(head)] = head
         room = memoryview(piece)[len(head) :]

@@ -1,4 +1,4 @@
-"""Fetches small inputs together: many with one request, written and hashed by one thread a megabyte."""
+"""Fetches small inputs together: many with one request, written and hashed by a thread."""
 
 import asyncio
 import hashlib
@@ -22,8 +22,8 @@ from codefyui_core.plugin import (
     Sha256,
 )
 
-from .ahead import READ_BYTES, through
-from .fetching import pieces_of, unwritten, write_all
+from .ahead import through
+from .fetching import HELD_BYTES, pieces_of, unwritten, write_all
 from .input_parcel import FILE_BYTES, INPUTS_PATH, MOST_FILES, Listed, Manifest
 from .models import KIB, MIB
 from .together import Together
@@ -106,7 +106,7 @@ async def _keep_all(begun: bytes, pieces: AsyncIterator[bytes], unpacking: "Unpa
         async for piece in pieces:
             held.append(piece)
             n_held += len(piece)
-            if n_held < READ_BYTES:
+            if n_held < HELD_BYTES:
                 continue
             if keeping is not None:
                 await asyncio.shield(keeping)
