@@ -2,6 +2,7 @@
 
 pytest_plugins = [
     "codefyui_core.testing.fixtures",
+    "cdui_develop.pytest_collecting",
     "cdui_develop.pytest_order",
     "cdui_develop.pytest_services",
     "cdui_develop.pytest_buckets",

@@ -1,5 +1,6 @@
 """``cdui check`` and ``cdui test``: what is run, and what is told at the end."""
 
+import gc
 import os
 import subprocess
 import sys
@@ -125,6 +126,11 @@ def test_modules_that_take_long_go_first_and_stay_together() -> None:
         *("tests/e2e/e.py::two", "tests/e2e/e.py::one", "tests/e2e/c.py::one", "tests/docs/b.py::one"),
         *("tests/graph/d.py::one", "tests/graph/d.py::two", "plugins/x/a.py::one"),
     ]
+
+
+def test_what_was_collected_is_left_alone_by_the_garbage_collector() -> None:
+    assert gc.isenabled()
+    assert gc.get_freeze_count() > 0
 
 
 def test_what_is_said_to_take_long_is_there() -> None:
