@@ -17,6 +17,7 @@ from typing import Any
 import aiohttp
 
 from codefyui_core.agent.http import AgentHttp, Way
+from codefyui_core.freed_memory import keep_freed_memory
 from codefyui_core.plugin import (
     AttemptView,
     InputItem,
@@ -115,4 +116,5 @@ def say(word: Any) -> None:
 
 
 if __name__ == "__main__":
+    keep_freed_memory()  # as an agent does
     asyncio.run(main(*sys.argv[1:]))

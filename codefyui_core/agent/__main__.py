@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 from codefyui_core.errors import CodefyError, LinkProblem, UsageProblem
+from codefyui_core.freed_memory import keep_freed_memory
 from codefyui_core.settings import Install
 
 from .background import saying_ready, write_pid
@@ -23,6 +24,7 @@ def run_foreground(plan: AgentPlan, *, ready_fd: int | None = None) -> int:
     """Run the agent in this process. The answer is the exit status."""
     os.environ.update(absolute_folders(os.environ, Path.cwd()))
     set_up_logging()
+    keep_freed_memory()
     try:
         return asyncio.run(_run(plan, ready_fd))
     except CodefyError as error:

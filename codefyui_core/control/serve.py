@@ -23,6 +23,7 @@ from codefyui_core.control.db.database import Database
 from codefyui_core.control.plane import ControlPlane
 from codefyui_core.errors import CodefyError
 from codefyui_core.files import write_private
+from codefyui_core.freed_memory import keep_freed_memory
 from codefyui_core.loading import load
 from codefyui_core.plugin.values import Plane
 from codefyui_core.settings import ControlSettings, Install, read_settings
@@ -165,6 +166,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     ask.add_argument("--project", type=Path)
     given = ask.parse_args(argv)
     flags = {"CODEFYUI_HOST": given.host, "CODEFYUI_PORT": given.port}
+    keep_freed_memory()
     try:
         install = Install.find(flags=flags, project=given.project)
         settings = read_settings(ControlSettings, install.layers)

@@ -1,0 +1,28 @@
+"""Buffers that come and go."""
+
+import platform
+import subprocess
+import sys
+
+import pytest
+
+PROGRAM = """
+import resource, sys
+from codefyui_core.freed_memory import keep_freed_memory
+keep_freed_memory()
+def faults():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+for turn in range(20):
+    if turn == 10:
+        before = faults()
+    buffers = [b"x" * 262144 for _ in range(8)]
+    del buffers
+print(faults() - before)
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="of glibc")
+def test_buffers_of_bodies_get_the_memory_of_those_before_them() -> None:
+    said = subprocess.run([sys.executable, "-c", PROGRAM], check=True, capture_output=True, text=True)
+    pages = 8 * 262144 // 4096
+    assert int(said.stdout) < pages, "ten rounds cost fewer faults than one round has pages"
