@@ -91,9 +91,9 @@ def test_the_stream_begins_with_as_many_runs_as_the_page_says() -> None:
 def test_every_metric_has_a_row_with_its_labels() -> None:
     plane = Mock()
     plane.runs.committed.return_value = (0, 0.0, 0)
-    plane.runs.counts.return_value = {"queued": 0}
-    plane.runs.waiting.return_value = {"server/cpu": 0}
-    plane.runs.slots.return_value = {("server", "cpu"): (0, 2)}
+    plane.runs.numbers.counts.return_value = {"queued": 0}
+    plane.runs.numbers.waiting.return_value = {"server/cpu": 0}
+    plane.runs.numbers.slots.return_value = {("server", "cpu"): (0, 2)}
     plane.workers.unacknowledged_bytes.return_value = 0
     of_plane, http = PlaneCollector(plane), HttpMetrics()
     of_plane.workers = {"online": 0}
