@@ -16,7 +16,7 @@ from codefyui_core.wire.messages import ItemKind
 from .meter import Meter
 
 SHOW_EVERY_S = 2.0
-TELL_EVERY_S = 0.5
+TELL_EVERY_S = 1.0
 FEW = 20
 LARGE_BYTES = 8 << 20
 _UNITS = ("KiB", "MiB", "GiB", "TiB")
@@ -44,8 +44,8 @@ def size_text(n_bytes: int) -> str:
 
 @dataclass(slots=True)
 class Pace:
-    """Which files that are through are told of: each of few and each large one, of many small ones one every half
-    second, the first and the last.
+    """Which files that are through are told of: each of few and each large one, of many small ones one a second,
+    the first and the last.
     """
 
     told_at: float | None = None
