@@ -163,13 +163,11 @@ class Outbox:
         """
         busy, after = None, -1
         while True:
-            owed, at = await self._read(key, after, LAST - 1 if but_the_end else LAST)
+            owed, at = await self._read(key, after, LAST - 1 if but_the_end or busy else LAST)
             if not owed:
                 return busy
             if at is None:
                 raise Busy("the storage backend isn't on")
-            if busy is not None and owed[0].call is Call.SETTLED:
-                return busy
             busy = await self._calls.make(at, owed, lambda one, answer: self._note(key, one, answer)) or busy
             after = owed[-1].seq
 

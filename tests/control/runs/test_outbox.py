@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from sqlalchemy import select
 
 from codefyui_core.control.db.tables import artifacts, storage_outbox
+from codefyui_core.control.runs import outbox
 from codefyui_core.control.runs.outbox import ASKED_MOST_S, FIRST_S, MOST_S, wait_s
 from codefyui_core.errors import Busy, CodefyError, Refused
 from codefyui_core.plugin.storage import (
@@ -379,6 +380,21 @@ async def test_an_end_that_the_last_server_did_not_tell_is_told_by_the_next(begu
     begun.store.gates[1].set()
     await nothing_owed(begun, kit)
     assert begun.store.calls == [("settled", 1)]
+
+
+async def test_an_end_comes_after_all_receipts_however_many_there_are(begun, kit, monkeypatch):
+    monkeypatch.setattr(outbox, "PAGE", 2)
+    begun.store.busy = {"all"}
+    names = [f"k{number}" for number in range(5)]
+    await begun.room.in_time(begun.agent.report(begun.key, *(published(kit, name) for name in names)))
+    await begun.agent.finish(begun.key)
+    begun.store.busy = {"k0"}
+    await become(begun, kit, k0="arriving", k1="stored", k2="stored", k3="stored", k4="stored")
+    await begun.room.pass_time(100)
+    assert ("settled", 1) not in begun.store.calls
+    begun.store.busy.clear()
+    await nothing_owed(begun, kit)
+    assert begun.store.calls[-2:] == [("accept", "k0"), ("settled", 1)]
 
 
 async def test_an_end_waits_for_a_backend_that_is_off(begun, kit):
