@@ -111,6 +111,15 @@ class Announced(BaseModel):
     sha256: Annotated[Sha256, Field(pattern=r"^[0-9a-f]{64}$")]
 
 
+class ParcelQuery(BaseModel):
+    """Beside a parcel."""
+
+    model_config = ConfigDict(use_attribute_docstrings=True)
+
+    sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] | None = None
+    """Of the first line, with its end: what a line damages is found out before anything is stored."""
+
+
 class Manifest(BaseModel):
     """The first line of a parcel. The bytes of its files follow in this order, with nothing between."""
 

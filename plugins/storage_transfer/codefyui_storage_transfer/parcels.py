@@ -1,5 +1,6 @@
 """The route by which agents send many small outputs with one request."""
 
+import hashlib
 from collections.abc import AsyncIterator
 
 from aiohttp import StreamReader, web
@@ -25,6 +26,7 @@ from .models import (
     Failed,
     Manifest,
     ParcelAnswer,
+    ParcelQuery,
     Uploaded,
 )
 from .places import Here, Target, arriving
@@ -47,6 +49,7 @@ class Parcels:
             handler=self._take,
             auth=Auth.RUN_WORKER,
             body_limit_bytes=MANIFEST_BYTES + PARCEL_BYTES,
+            query=ParcelQuery,
             response=ParcelAnswer,
             accepts="application/octet-stream",
             errors=(
@@ -55,6 +58,7 @@ class Parcels:
                 "request.too_slow",
                 "run.attempt_over",
                 "run.not_yours",
+                "upload.mismatch",
             ),
             summary="An agent sends small files that a run wrote, many at once",
         )
@@ -129,6 +133,7 @@ class Parcels:
 async def _manifest(request: web.Request) -> tuple[Manifest, bytes]:
     """And what came with it of the files."""
     line, end, begun = bytearray(), b"", b""
+    said = request.query.get("sha256")
     async for chunk, _ in request.content.iter_chunks():
         more, end, begun = chunk.partition(b"\n")
         line += more
@@ -138,6 +143,11 @@ async def _manifest(request: web.Request) -> tuple[Manifest, bytes]:
         raise CodefyError(
             f"The first line, which says what follows, doesn't end within {MANIFEST_BYTES} bytes.",
             code="request.invalid",
+        )
+    if said is not None and hashlib.sha256(line + end).hexdigest() != said:
+        raise CodefyError(
+            "The first line, which says what follows, arrived with other content than it was sent with. Send it again.",
+            code="upload.mismatch",
         )
     try:
         manifest = Manifest.model_validate_json(line)

@@ -45,6 +45,8 @@ LOADS = 2
 LOAD_BYTES = 8 * MIB
 PIECE_BYTES = 64 * KIB
 """Files that are smaller go into the socket together."""
+DAMAGED = frozenset({"request.invalid", "upload.mismatch"})
+"""What is said of a first line that isn't what was sent: the line did that, so it is sent again."""
 EMPTY = Sha256(hashlib.sha256().hexdigest())
 
 
@@ -146,6 +148,8 @@ class SmallOutputs:
         try:
             return await self._post(head + b"\n", going)
         except Refused as error:
+            if error.code in DAMAGED:
+                raise Corrupt(error.message, code=error.code) from error
             if error.code != "proxy.413":
                 raise
             self._pieces.shrink(_n_bytes(going), error)
@@ -162,7 +166,11 @@ class SmallOutputs:
         }
         try:
             async with self._http.request(
-                "POST", self._path, headers=headers, data=_body(head, going)
+                "POST",
+                self._path,
+                headers=headers,
+                params={"sha256": hashlib.sha256(head).hexdigest()},
+                data=_body(head, going),
             ) as response:
                 found = _answer(await response.read())
         except Busy:

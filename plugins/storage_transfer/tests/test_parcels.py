@@ -148,6 +148,22 @@ async def test_a_parcel_that_makes_no_sense_is_refused_whole(
     assert set(there(control_host)) <= {"checkpoint/a.pt"}
 
 
+async def test_a_first_line_of_another_hash_than_was_said_is_refused(
+    http: HttpDouble, control_host: ControlStoreDouble
+) -> None:
+    body = parcel(ONE, data=b"a")
+
+    async def post(sha256: str) -> None:
+        async with http.request("POST", PATH, params={"sha256": sha256}, data=body):
+            """It is taken."""
+
+    for wrong in ("x", hashlib.sha256(body).hexdigest()):
+        assert (await refusal(post(wrong))).code == "upload.mismatch"
+        assert there(control_host) == {}
+    await post(hashlib.sha256(body[:-1]).hexdigest())
+    assert there(control_host) == {"checkpoint/a.pt": b"a"}
+
+
 async def test_equal_names_in_one_parcel_get_numbers(post: Any, control_host: ControlStoreDouble) -> None:
     files = [announced("a.pt", data, key=str(number)) for number, data in enumerate([b"1", b"2", b"1"])]
     answers = await post(parcel(*files, data=b"121"))

@@ -60,7 +60,7 @@ class Line:
 
     @property
     def n_parcels(self) -> int:
-        return sum(not params for method, params in self.between.asked if method == "POST")
+        return sum(set(params) == {"sha256"} for method, params in self.between.asked)
 
 
 @pytest.fixture
@@ -133,6 +133,28 @@ async def test_a_lost_answer_costs_all_in_it_a_try_and_changes_nothing(line: Lin
     receipts = await line.all(outputs)
     assert await line.all(outputs) == receipts
     assert line.arrived() == contents
+
+
+@pytest.mark.parametrize("at", [0, 20, 60, -1])
+async def test_a_first_line_that_is_damaged_on_its_way_is_sent_again(at: int, line: Line) -> None:
+    request, damaged = line.between.request, []
+
+    @asynccontextmanager
+    async def damaging(*words: Any, data: AsyncIterator[bytes], **more: Any) -> AsyncIterator[Any]:
+        body = bytearray(b"".join([piece async for piece in data]))
+        if not damaged:
+            damaged.append(at)
+            body[at if at >= 0 else body.index(b"\n")] ^= 1
+        async with request(*words, data=bytes(body), **more) as response:
+            yield response
+
+    line.between.request = damaging
+    output = line.write("a.pt", b"data")
+    with pytest.raises(Corrupt):
+        await line.send(output)
+    assert line.arrived() == {}
+    assert (await line.send(output)).size_bytes == 4
+    assert line.arrived() == {"a.pt": b"data"}
 
 
 @pytest.mark.parametrize("body_limit", [1_000_000, 600_000])
