@@ -15,6 +15,7 @@ from typing import Annotated, Literal, TypeAlias
 import google_crc32c
 from pydantic import Field, TypeAdapter, ValidationError
 
+from codefyui_core.agent.disk import Disk
 from codefyui_core.files import write_private
 from codefyui_core.plugin.values import JsonObject, Model
 
@@ -127,6 +128,8 @@ class Journal:
         for entry in read_entries(data):
             self.ledger.add(entry)
         self._torn = bool(data) and not data.endswith(b"\n")
+        self._is_named = bool(data)
+        """Its folder has it on the disk."""
 
     def add(self, *entries: Entry) -> None:
         """On the disk when it returns. On a full disk it is remembered by this process alone. Blocking."""
@@ -164,6 +167,9 @@ class Journal:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
+        if not self._is_named:
+            Disk().sync_folder(self._path.parent)
+            self._is_named = True
 
     def _rewrite(self) -> None:
         write_private(self._path, b"".join(map(_line, self.ledger.entries())))

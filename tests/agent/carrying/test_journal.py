@@ -111,8 +111,22 @@ async def test_what_is_written_at_once_costs_one_sync_and_is_there_when_it_retur
         assert syncs
 
     await asyncio.gather(*map(write, range(100)))
-    assert len(syncs) <= 2
+    assert len(syncs) <= 3  # one more for the folder of a new file
     assert [entry.key for entry in read_entries(path.read_bytes())] == [str(number) for number in range(100)]
+
+
+def test_the_folder_has_a_new_journal_on_the_disk_before_its_first_line_counts(tmp_path, monkeypatch):
+    """A loss of power would take the file away with its name."""
+    path, synced = tmp_path / "files.log", []
+    monkeypatch.setattr(
+        module.Disk, "sync_folder", lambda _disk, folder: synced.append((folder, path.stat().st_size > 0))
+    )
+    journal = Journal(path, LOG)
+    assert synced == []
+    journal.add(Noted(key="a", notes={}))
+    journal.add(Noted(key="b", notes={}))
+    Journal(path, LOG).add(Noted(key="c", notes={}))
+    assert synced == [(tmp_path, True)]
 
 
 async def test_what_somebody_wrote_who_was_cancelled_is_there_when_the_journal_is_closed(tmp_path):
