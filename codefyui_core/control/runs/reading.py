@@ -278,7 +278,8 @@ class Reader:
         if store is None or row.state != ArtifactState.STORED:
             arriving = row.state == ArtifactState.ARRIVING
             raise CodefyError(
-                _where_it_is(row), code="artifact.arriving" if arriving else "artifact.not_here"
+                _where_it_is(row, is_on=store is not None),
+                code="artifact.arriving" if arriving else "artifact.not_here",
             )
         reading = await store.read(stored_object(row), span)
         return artifact_json(row, self._place(row)), reading
@@ -289,8 +290,13 @@ class Reader:
             raise not_found(run_id)
 
 
-def _where_it_is(row: Row[Any]) -> str:
-    """Of an artifact whose bytes aren't here."""
+def _where_it_is(row: Row[Any], *, is_on: bool) -> str:
+    """Of an artifact whose bytes aren't here. ``is_on``: its storage backend."""
+    if row.state == ArtifactState.ARRIVING and not is_on:
+        return (
+            f"{row.name} is with the storage backend {row.backend}, which isn't on; see cdui plugin list. The server "
+            "asks for the file once it is."
+        )
     if row.state == ArtifactState.ARRIVING:
         return (
             f"{row.name} is with the storage backend {row.backend}, which couldn't confirm it yet. The server goes on "

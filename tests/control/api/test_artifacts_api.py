@@ -125,10 +125,17 @@ async def test_what_is_not_here_is_said_to_be_where_it_is(app, crate, payload, w
     assert all(word in detail for word in words)
 
 
-async def test_what_its_backend_could_not_confirm_yet_is_to_be_asked_for_again(app, crate):
-    answer = await app.get(f"{path_of(await recorded(app, state='arriving'))}/download")
+@pytest.mark.parametrize(
+    ("backend", "words"),
+    [
+        ("crate", ["e3.pt", "storage backend crate", "goes on asking", "try again"]),
+        ("s3", ["e3.pt", "s3", "isn't on", "cdui plugin list"]),
+    ],
+)
+async def test_what_its_backend_could_not_confirm_yet_is_to_be_asked_for_again(app, crate, backend, words):
+    answer = await app.get(f"{path_of(await recorded(app, state='arriving', backend=backend))}/download")
     detail = answer.refused(503, "artifact.arriving")["detail"]
-    assert all(word in detail for word in ("e3.pt", "storage backend", "goes on asking", "try again"))
+    assert all(word in detail for word in words)
 
 
 # ---------------------------------------------------------------- downloads
