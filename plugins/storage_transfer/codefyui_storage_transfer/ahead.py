@@ -5,7 +5,7 @@ import hashlib
 from collections.abc import AsyncGenerator, Callable
 from functools import partial
 from io import FileIO
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from codefyui_core.plugin import Refused, Sha256
 
@@ -24,8 +24,21 @@ async def through(work: Callable[[], T]) -> T:
     try:
         return await asyncio.shield(doing)
     except asyncio.CancelledError:
-        await asyncio.wait({doing})
+        await ended(doing)
         raise
+
+
+async def ended(doing: "asyncio.Future[Any]") -> None:
+    """Its thread is done, however often whoever waits is cancelled meanwhile; what it raised isn't asked for."""
+    cancelled: asyncio.CancelledError | None = None
+    while not doing.done():
+        try:
+            await asyncio.wait({doing})
+        except asyncio.CancelledError as error:
+            cancelled = error
+    doing.exception()
+    if cancelled is not None:
+        raise cancelled
 
 
 async def blocks(file: FileIO, start: int, n_bytes: int) -> AsyncGenerator[tuple[bytes, bytes]]:
@@ -34,16 +47,20 @@ async def blocks(file: FileIO, start: int, n_bytes: int) -> AsyncGenerator[tuple
     Raises: Refused when the file has become shorter.
     """
     end = start + n_bytes
-    ahead = asyncio.ensure_future(asyncio.to_thread(_block, file, start, end))
+
+    def begun() -> asyncio.Task[tuple[bytes, bytes]]:
+        return asyncio.create_task(asyncio.to_thread(_block, file, start, end))
+
+    ahead = begun() if start < end else None
     try:
-        while start < end:
+        while ahead is not None:
             head, block = await asyncio.shield(ahead)
             start += len(block)
-            ahead = asyncio.ensure_future(asyncio.to_thread(_block, file, start, end))
+            ahead = begun() if start < end else None
             yield head, block
     finally:
-        await asyncio.wait({ahead})
-        ahead.exception()
+        if ahead is not None:
+            await ended(ahead)
 
 
 def _block(file: FileIO, start: int, end: int) -> tuple[bytes, bytes]:
