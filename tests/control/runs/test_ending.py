@@ -63,4 +63,8 @@ async def test_without_a_durable_queue_nothing_waits_over_a_restart(closed_room)
 
 
 async def test_without_runs_there_is_nothing_to_say(room):
-    assert room.service.numbers.at_stop().lines(keep=True) == room.service.numbers.at_stop().lines(keep=False) == []
+    assert (
+        room.service.numbers.at_stop().lines(keep=True)
+        == room.service.numbers.at_stop().lines(keep=False)
+        == []
+    )
