@@ -90,7 +90,11 @@ async def at_most(count: int, work: Iterable[Awaitable[None]]) -> None:
 async def send(session: StorageSession[Any, Any], path: Path, mark: str) -> None:
     key = hashlib.sha256(f"{mark}/{path.name}".encode()).hexdigest()[:32]
     output = Output(
-        key=key, kind="checkpoint", name=f"{mark}/{path.name}", relative_path=f"models/{path.name}"
+        key=key,
+        kind="checkpoint",
+        name=f"{mark}/{path.name}",
+        relative_path=f"models/{path.name}",
+        size_bytes=path.stat().st_size,
     )
     await session.publish(output, path, NotesDouble(), ProgressDouble())
 
