@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 from codefyui_core.plugin import Busy, ControlHttp, Corrupt, InputItem, Progress, Refused, RunId, Sha256
 
-from .ahead import READ_BYTES, through
+from .ahead import READ_BYTES, ended, through
 
 if TYPE_CHECKING:
     import aiohttp
@@ -173,7 +173,7 @@ async def _went_well(keeping: "asyncio.Task[None] | None") -> bool:
     """Waits for the threads. What comes behind a piece that it couldn't write has no place."""
     if keeping is None:
         return True
-    await asyncio.wait({keeping})
+    await ended(keeping)
     return keeping.exception() is None
 
 

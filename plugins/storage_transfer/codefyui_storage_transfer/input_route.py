@@ -21,7 +21,7 @@ from codefyui_core.plugin import (
     Sha256,
 )
 
-from .ahead import through
+from .ahead import ended, through
 from .input_parcel import DETAIL_CHARACTERS, FILE_BYTES, INPUTS_PATH, Asked, Listed, Manifest
 from .models import KIB, MIB
 
@@ -87,8 +87,7 @@ async def _while_reading(parcel: "Parcel", response: web.StreamResponse, piece: 
         await response.write(piece)
         return await asyncio.shield(reading)
     finally:
-        await asyncio.wait({reading})  # the files are closed next
-        reading.exception()
+        await ended(reading)  # the files are closed next
 
 
 class Changed(CodefyError):

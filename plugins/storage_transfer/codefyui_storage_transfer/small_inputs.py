@@ -22,7 +22,7 @@ from codefyui_core.plugin import (
     Sha256,
 )
 
-from .ahead import through
+from .ahead import ended, through
 from .fetching import HELD_BYTES, pieces_of, unwritten, write_all
 from .input_parcel import FILE_BYTES, INPUTS_PATH, MOST_FILES, Listed, Manifest
 from .models import KIB, MIB
@@ -113,9 +113,11 @@ async def _keep_all(begun: bytes, pieces: AsyncIterator[bytes], unpacking: "Unpa
             keeping = asyncio.ensure_future(asyncio.to_thread(unpacking.keep, held))
             held, n_held = [], 0
     finally:
-        if keeping is not None:
-            await asyncio.wait({keeping})
-        await through(lambda: unpacking.end(held))
+        try:
+            if keeping is not None:
+                await ended(keeping)
+        finally:
+            await through(lambda: unpacking.end(held))
 
 
 class Unpacking:
