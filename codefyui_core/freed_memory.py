@@ -2,17 +2,17 @@
 
 import ctypes
 
-KEPT_BYTES = 8 << 20
-LARGE_BYTES = 4 << 20
+KEPT_BYTES = 16 << 20
+LARGE_BYTES = 8 << 20
 """From here on a block has pages of its own, which go back at once."""
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
 """mallopt(3)."""
 
 
 def keep_freed_memory() -> None:
-    """Have up to 8 MiB of it kept for the next use; where the C library is glibc, elsewhere nothing changes.
+    """Have up to 16 MiB of it kept for the next use; where the C library is glibc, elsewhere nothing changes.
 
-    Each piece of a body that is received is a buffer of 256 KiB. By default glibc gives such buffers back, and the
+    Each piece of a body that is received is a buffer of 256 KiB, in an agent of 1 MiB. By default glibc gives such buffers back, and the
     kernel clears each of their pages once more for the next one: that can take longer than receiving itself.
     """
     try:

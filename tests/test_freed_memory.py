@@ -15,14 +15,16 @@ def faults():
 for turn in range(20):
     if turn == 10:
         before = faults()
-    buffers = [b"x" * 262144 for _ in range(8)]
+    buffers = [b"x" * int(sys.argv[1]) for _ in range(8)]
     del buffers
 print(faults() - before)
 """
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="of glibc")
-def test_buffers_of_bodies_get_the_memory_of_those_before_them() -> None:
-    said = subprocess.run([sys.executable, "-c", PROGRAM], check=True, capture_output=True, text=True)
-    pages = 8 * 262144 // 4096
+@pytest.mark.parametrize("n_bytes", [256 * 1024, 1024 * 1024])
+def test_buffers_of_bodies_get_the_memory_of_those_before_them(n_bytes: int) -> None:
+    command = [sys.executable, "-c", PROGRAM, str(n_bytes)]
+    said = subprocess.run(command, check=True, capture_output=True, text=True)
+    pages = 8 * n_bytes // 4096
     assert int(said.stdout) < pages, "ten rounds cost fewer faults than one round has pages"

@@ -11,7 +11,6 @@ from codefyui_core.errors import Busy, CodefyError, Refused
 
 PIECE_BYTES = 1 << 20
 """Of what is received at once: a large file in small pieces costs as much for the pieces as for their bytes."""
-KEPT_BYTES = 16 << 20
 RETRIED = frozenset({408, 429, 502, 503, 504, 507})
 """507: the disk there is full, and may not stay so."""
 TIMEOUT = aiohttp.ClientTimeout(total=None, sock_connect=30, sock_read=300)
@@ -32,7 +31,6 @@ class AgentHttp:
     """Implements ``plugin.hosts.ControlHttp``. ``way`` answers None while there is no connection."""
 
     def __init__(self, way: Callable[[], Way | None], fence: str | None = None) -> None:
-        _keep_freed_memory()
         self._way = way
         self._fence = fence
 
@@ -84,14 +82,6 @@ class AgentHttp:
             if way.http.closed:
                 raise Busy("The connection to the control plane ended meanwhile.") from error
             raise
-
-
-def _keep_freed_memory() -> None:
-    """The allocator of glibc returns freed memory to the system at once, and pages that come new for each piece took an
-    eighth of what a worker spends on a download. From the first large block that is freed it learns to keep twice as
-    much (mallopt(3), M_MMAP_THRESHOLD). The block itself is never touched; to other allocators it says nothing.
-    """
-    bytes(KEPT_BYTES)
 
 
 def _take_large_pieces(response: aiohttp.ClientResponse) -> None:

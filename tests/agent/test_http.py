@@ -1,9 +1,6 @@
 """Requests of plugins to the control plane."""
 
 import asyncio
-import platform
-import subprocess
-import sys
 from collections.abc import AsyncIterator
 
 import aiohttp
@@ -36,22 +33,3 @@ async def test_a_large_body_comes_in_large_pieces(agent_http: AgentHttp) -> None
             sizes.append(len(piece))
     assert sum(sizes) == len(BODY)
     assert max(sizes) > 256 * 1024
-
-
-@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="how another allocator keeps memory")
-def test_memory_of_pieces_is_used_again() -> None:
-    """In a process of its own, as an allocator learns but once."""
-    script = """
-import resource
-from codefyui_core.agent.http import PIECE_BYTES, AgentHttp
-AgentHttp(lambda: None)
-def receive():
-    held = [b"x" * PIECE_BYTES for _ in range(4)]
-receive()
-before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-for _ in range(10):
-    receive()
-print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
-"""
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert int(done.stdout) < 1000  # of 10,240 pages
