@@ -21,7 +21,9 @@ from codefyui_core.freed_memory import keep_freed_memory
 from codefyui_core.plugin import (
     AttemptView,
     InputItem,
+    LinkProblem,
     Output,
+    Purpose,
     RunId,
     StorageSession,
     WorkerId,
@@ -46,10 +48,15 @@ async def main(url: str, name: str, credential: str, machine_id: str, folder: st
     async with aiohttp.ClientSession() as http, asyncio.TaskGroup() as tasks:
         living = tasks.create_task(agent.live(http, url))
         try:
-            way = Way(http=http, base_url=url, headers={"Authorization": f"Bearer {credential}"})
+            headers = {"Authorization": f"Bearer {credential}"}
+            way = Way(http=http, base_url=url, headers=headers, diagnose=unreachable)
             await serve(agent, backend, way, Path(folder))
         finally:
             living.cancel()
+
+
+async def unreachable(error: BaseException, purpose: Purpose) -> LinkProblem:
+    return LinkProblem(f"{purpose}: {error}")
 
 
 async def serve(agent: SimulatedAgent, backend: TransferBackend, way: Way, folder: Path) -> None:

@@ -96,8 +96,8 @@ class Dialer:
             yield dial, http
 
     async def diagnose(self, error: BaseException, purpose: Purpose) -> LinkProblem:
-        """What a failed connection means."""
-        self.failures += 1
+        """What a failed connection means. Those of transfers don't count: they are beside a connection that holds."""
+        self.failures += purpose is not Purpose.TRANSFER
         if isinstance(error, LinkProblem):
             return error
         moment = Moment(purpose=purpose, accepted_before=self.accepted_before, failures=self.failures)

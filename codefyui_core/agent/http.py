@@ -1,13 +1,14 @@
 """Requests of plugins to the control plane, over the agent's own dial and with its credential."""
 
-from collections.abc import AsyncIterable, AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 
 import aiohttp
 from pydantic import JsonValue
 
-from codefyui_core.errors import Busy, CodefyError, Refused
+from codefyui_core.errors import Busy, CodefyError, LinkProblem, Refused
+from codefyui_core.plugin.connector import Purpose
 
 PIECE_BYTES = 1 << 20
 """Of what is received at once: a large file in small pieces costs as much for the pieces as for their bytes."""
@@ -25,6 +26,8 @@ class Way:
     http: aiohttp.ClientSession
     base_url: str
     headers: Mapping[str, str]
+    diagnose: Callable[[BaseException, Purpose], Awaitable[LinkProblem]]
+    """What a connection that can't be made means, in the connector's words."""
 
 
 class AgentHttp:
@@ -75,6 +78,9 @@ class AgentHttp:
                 await _check(response)
                 _take_large_pieces(response)
                 yield response
+        except aiohttp.ClientConnectorError as error:
+            problem = await way.diagnose(error, Purpose.TRANSFER)
+            raise Busy(problem.message) from error
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise Busy(f"The control plane can't be reached: {error}") from error
         except (AssertionError, RuntimeError) as error:

@@ -192,7 +192,12 @@ class Link:
             socket = await open_socket(http, dial.base_url, credential.credential, {})
             headers = {"Authorization": f"Bearer {credential.credential}"}
             self._dial = dial
-            self._way = Way(http=http, base_url=dial.base_url.rstrip("/"), headers=headers)
+            self._way = Way(
+                http=http,
+                base_url=dial.base_url.rstrip("/"),
+                headers=headers,
+                diagnose=self.dialer.diagnose,
+            )
             self.session = AgentSession(socket, self._duty, self._clock, self._log)
             if self._stopping.is_set():
                 self.session.drop("the agent stops")

@@ -42,7 +42,8 @@ async def server():
     app = web.Application()
     app.router.add_get("/api/{status}", answer)
     async with TestServer(app) as running, aiohttp.ClientSession() as http:
-        way = Way(http=http, base_url=str(running.make_url("")).rstrip("/"), headers={"Authorization": "B c"})
+        url = str(running.make_url("")).rstrip("/")
+        way = Way(http=http, base_url=url, headers={"Authorization": "B c"}, diagnose=lambda *_: None)
         yield way, seen
 
 
