@@ -2,6 +2,7 @@
 
 import argparse
 import asyncio
+import errno
 import gc
 import json
 import logging
@@ -28,6 +29,7 @@ from codefyui_core.loading import load
 from codefyui_core.plugin.values import Plane
 from codefyui_core.settings import ControlSettings, Install, read_settings
 
+FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 BACKLOG = 1024
 """Connections that may wait to be accepted: many agents come back at once after a restart."""
 
@@ -180,3 +182,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except CodefyError as error:
         sys.stderr.write(f"{error.message}\n")
         return 2 if error.code == "usage" else 1
+    except OSError as error:
+        if error.errno not in FULL:
+            raise
+        sys.stderr.write(f"The disk is full ({error}); free some of it, and start the server again.\n")
+        return 1

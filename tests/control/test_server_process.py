@@ -1,6 +1,7 @@
 """The server as a process: what it leaves on disk, how it ends, and why it doesn't start."""
 
 import asyncio
+import errno
 import json
 import os
 import signal
@@ -14,6 +15,7 @@ from contextlib import closing
 import psutil
 import pytest
 
+from codefyui_core.control.serve import main
 from codefyui_core.settings import ControlSettings
 
 DEADLINE_S = 60
@@ -151,3 +153,17 @@ def test_a_setting_that_can_not_be_ends_it_as_a_usage_error(start):
     assert process.wait(DEADLINE_S) == 2
     assert "CODEFYUI_PORT" in said(process)
     assert "Traceback" not in said(process)
+
+
+def test_a_full_disk_at_the_start_is_told_without_a_traceback(monkeypatch, tmp_path, capsys):
+    monkeypatch.setenv("CODEFYUI_USER_DATA_DIR", str(tmp_path))
+
+    async def serve(install, log):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("codefyui_core.control.serve.serve", serve)
+    monkeypatch.setattr("codefyui_core.control.serve.keep_freed_memory", lambda: None)
+    assert main([]) == 1
+    said = capsys.readouterr().err
+    assert "free some of it, and start the server again" in said
+    assert "Traceback" not in said
