@@ -74,7 +74,8 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> MakeEnvironment:
         key = (extra, plugin, *more)
         if key not in made:
             folder = tmp_path_factory.mktemp(f"{extra}-{plugin}")
-            made[key] = Environment(folder / "env", f"codefyui-core[{extra}]", *more)
+            own = f"codefyui-{plugin.replace('_', '-')}"
+            made[key] = Environment(folder / "env", f"codefyui-core[{extra}]", own, *more)
             made[key].install(wheel(ROOT), wheel(ROOT / "plugins" / plugin))
         return made[key]
 
