@@ -226,8 +226,7 @@ class Assembly:
     async def _starter(self, stack: AsyncExitStack) -> RunStarter:
         if self.outside.starter is not None:
             return self.outside.starter
-        preload = [module for catalog in self.registry.catalogs for module in catalog.preload]
-        supervisor = Supervisor(preload=preload, zygote=self.settings.run_zygote, log=log)
+        supervisor = Supervisor(preload=self.registry.preload, zygote=self.settings.run_zygote, log=log)
         await supervisor.start()
         stack.push_async_callback(supervisor.aclose)
         return supervisor

@@ -76,9 +76,8 @@ class ControlPlane:
             block=settings.plugins_block,
             only=settings.plugins_only,
         )
-        preload = [name for catalog in registry.catalogs for name in catalog.preload]
         self.supervisor: RunStarter = starter or Supervisor(
-            preload=preload, zygote=settings.run_zygote, log=log.getChild("runner")
+            preload=registry.preload, zygote=settings.run_zygote, log=log.getChild("runner")
         )
         self.seal = Seal(install.user_data)
         self.link_rows = LinkRows(db, self.seal)

@@ -30,6 +30,10 @@ class Hooks:
         if not callers:
             raise WrongAnswer("it implements no hook; decorate its functions with @hookimpl")
         self.names = tuple(sorted(caller.name for caller in callers))
+        self.modules = tuple(
+            sorted({hook.function.__module__ for one in callers for hook in one.get_hookimpls()})
+        )
+        """Those that the implementations are in."""
 
     def ask(self, hook: str, **arguments: Any) -> Any:
         """The implementation's own answer, None included, which pluggy would drop."""

@@ -58,6 +58,14 @@ class Registry:
         return tuple(self._infos.values())
 
     @property
+    def preload(self) -> tuple[str, ...]:
+        """Modules for a process that is forked for each run: the plugins' own, which every run asks, and those that
+        catalogs name.
+        """
+        plugins = [module for brought in self.contributions for module in brought.hooks.modules]
+        return (*plugins, *(module for catalog in self.catalogs for module in catalog.preload))
+
+    @property
     def failed(self) -> tuple[PluginInfo, ...]:
         return tuple(info for info in self.plugins if info.state is PluginState.FAILED)
 

@@ -42,6 +42,18 @@ def test_plugins_are_found_by_their_installation_alone(site: FakeSite) -> None:
     assert registry.provider_of("flowers") == "flower-pack"
 
 
+def test_what_each_run_asks_for_is_imported_once_for_all(site: FakeSite) -> None:
+    """Modules of plugins, then what their catalogs name; none of a plugin that is off or broken."""
+    site.install(
+        "flower-pack", GOOD.replace('title = "Flowers"', 'title = "Flowers"\n    preload = ("numpy",)')
+    )
+    site.install("broken", "raise ImportError")
+    site.install("off", GOOD.replace("flowers", "other"))
+    registry = load(plane=None, entry_points=site.entry_points(), block=["off"])
+    (point,) = [one for one in site.entry_points() if one.name == "flower_pack"]
+    assert registry.preload == (point.module, "numpy")
+
+
 def test_connectors_and_backends_are_found_by_name(site: FakeSite) -> None:
     site.install(
         "post", DESCRIBED.replace("# PART", "") + STORED.partition("hookimpl\n")[2].replace("PART", "")

@@ -109,7 +109,7 @@ async def runs(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("CODEFYUI_CUSTOM_NODES_DIR", str(folder / "own"))
         patch.setenv("OMP_NUM_THREADS", "3")
-        preload = [module for catalog in load(plane=None).catalogs for module in catalog.preload]
+        preload = load(plane=None).preload
         async with Supervisor(preload=preload, zygote=True, log=logging.getLogger("tests")) as starter:
             async with asyncio.timeout(90):
                 while not starter.is_warm:
