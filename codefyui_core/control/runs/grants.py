@@ -56,6 +56,8 @@ class Grants:
         self._timers: dict[Key, Timer] = {}
         self._given: set[Key] = set()
         """Attempts whose agent has a grant of this process."""
+        self._missed: set[str] = set()
+        """Runs whose backend wasn't on when they were to get one."""
 
     def given(self, record: RunRecord, grant: Grant | None) -> None:
         """A grant went out with the assignment, or by a renewal."""
@@ -67,6 +69,7 @@ class Grants:
 
     def forget(self, key: Key) -> None:
         self._given.discard(key)
+        self._missed.discard(key[0])
         timer = self._timers.pop(key, None)
         if timer is not None:
             timer.cancel()
@@ -79,10 +82,20 @@ class Grants:
         """Issue the next grant in the background. ``whole``: send backend and ticket with it."""
         self._tasks.start(self._renew(run_id, whole=whole), name=f"grant {run_id}")
 
+    def look_again(self) -> None:
+        """A backend may be on that wasn't: after a start of the server, agents can be back before it."""
+        missed, self._missed = self._missed, set()
+        for run_id in missed:
+            self.renew(run_id, whole=True)
+
     async def _renew(self, run_id: str, *, whole: bool) -> None:
         record = self._board.flights.get(run_id)
-        at = None if record is None else served(self._board, self._storages, record)
-        if record is None or at is None or record.state not in EXECUTING:
+        if record is None or record.state not in EXECUTING:
+            return
+        at = served(self._board, self._storages, record)
+        if at is None:
+            if record.now.backend is not None:
+                self._missed.add(run_id)
             return
         try:
             grant = await at.store.renew(at.given)

@@ -527,6 +527,7 @@ class RunService:
     def stores_changed(self) -> None:
         self._places.forget()
         self._outbox.look_again()
+        self._grants.look_again()
         self._kick()
 
     # ------------------------------------------------------------ asked by links

@@ -488,6 +488,24 @@ async def test_grants_are_renewed_when_due_when_asked_for_and_after_a_restart(st
     assert versions() == [2, 3, 4]
 
 
+@pytest.mark.point(44)
+async def test_an_agent_that_is_back_before_its_backend_gets_a_grant_when_that_is_on(stored, table, kit):
+    agent = await stored.worker()
+    run_id = await stored.submit(table, target="box")
+    await agent.accept(run_id)
+    store = stored.stores.pop("crate")
+    await stored.restart()
+    await agent.connect()
+    await stored.pass_time(51)
+    assert store.renewals == 0
+    stored.stores["crate"] = store
+    stored.service.stores_changed()
+    await kit.until(lambda: [one.version for one in agent.received if isinstance(one, GrantMessage)] == [2])
+    stored.service.stores_changed()
+    await stored.pass_time(1)
+    assert store.renewals == 1
+
+
 async def test_a_server_that_stops_while_a_grant_is_issued_leaves_it_to_the_next(stored, table, kit, caplog):
     agent = await stored.worker()
     run_id = await stored.submit(table, target="box")
