@@ -1,5 +1,6 @@
 """Names from outside stay below their folder, and files are whole or absent."""
 
+import errno
 import hashlib
 import os
 import socket
@@ -277,6 +278,23 @@ def test_append_never_leaves_a_hole(folder, base, offset):
     with pytest.raises(ValueError, match="3 bytes"), folder.append("a", offset):
         pass
     assert (base / "a").read_bytes() == b"012"
+
+
+@pytest.mark.parametrize("number", [errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS])
+def test_rename_never_replaces_on_a_file_system_without_links_either(folder, base, monkeypatch, number):
+    """FAT says EPERM, network shares and FUSE EOPNOTSUPP or ENOSYS."""
+
+    def link(*_):
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(HandleDirectory, "link", link)
+    monkeypatch.setattr(PathDirectory, "link", link)
+    (base / "a").write_bytes(b"1")
+    (base / "b").write_bytes(b"2")
+    with pytest.raises(FileExistsError):
+        folder.rename("a", "b")
+    folder.rename("a", "c")
+    assert {path.name: path.read_bytes() for path in base.iterdir()} == {"b": b"2", "c": b"1"}
 
 
 def test_rename_replaces_only_when_told(folder, base):

@@ -16,7 +16,7 @@ from typing import Self
 from sqlalchemy import RowMapping
 
 from codefyui_core.errors import BadName, CodefyError
-from codefyui_core.files import part_name
+from codefyui_core.files import part_name, rename_new
 from codefyui_core.folder_handles import Directory, open_directory
 from codefyui_core.ids import Sha256
 from codefyui_core.plugin.storage import Arrived, Arriving
@@ -122,17 +122,11 @@ def place(wholes: Iterable[Whole]) -> list[Whole]:
 
 def _is_placed(whole: Whole, root: Directory, place: Directory) -> bool:
     try:
-        root.link(whole.hidden, place, whole.name.rpartition("/")[2])
+        rename_new(root, whole.hidden, place, whole.name.rpartition("/")[2])
     except FileExistsError:
         if _content(whole, whole.name) != whole.sha256:
             return False
-    except (PermissionError, NotImplementedError):  # no links there
-        try:
-            parts.link(whole.file, whole.name)
-        except FileExistsError:
-            return False
-        return True
-    root.unlink(whole.hidden)
+        root.unlink(whole.hidden)
     return True
 
 

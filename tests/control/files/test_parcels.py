@@ -222,6 +222,21 @@ def _dies(*words):
     raise Died
 
 
+@pytest.mark.parametrize("number", [errno.EPERM, errno.EOPNOTSUPP])
+async def test_files_are_placed_on_a_file_system_without_links_too(
+    take, contents, folder, monkeypatch, number
+):
+    def link(*_):
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr("codefyui_core.folder_handles.HandleDirectory.link", link)
+    folder.joinpath("deep").mkdir(parents=True)
+    (folder / "deep/b.pt").write_bytes(b"other")
+    assert (await take(contents))[1].relative_path == "deep/b-1.pt"
+    assert files(folder)["deep/b.pt"] == b"other"
+    assert files(folder)["deep/b-1.pt"] == contents["b"]
+
+
 async def test_another_file_keeps_its_name_and_the_new_one_gets_a_number(take, contents, folder):
     folder.joinpath("deep").mkdir(parents=True)
     (folder / "deep/b.pt").write_bytes(b"other")
